@@ -1,0 +1,49 @@
+# Each recipe is one line; CI calls the same ones. All use .venv, which `setup` makes.
+
+set positional-arguments
+
+python := ".venv/bin/python"
+
+# list the recipes
+default:
+    @"{{ just_executable() }}" --list
+
+# make .venv with everything for development
+setup:
+    sh scripts/setup.sh dev
+
+# formatting and lint
+lint:
+    {{ python }} -m ruff format --check . && {{ python }} -m ruff check .
+
+# mypy (strict) and pyright
+types:
+    {{ python }} -m mypy && {{ python }} -m pyright
+
+# all tests that need no GPU
+test *args:
+    {{ python }} -m pytest -n 2 --no-gpu "$@"
+
+# the planted faults alone
+red *args:
+    {{ python }} -m pytest tests/red --no-gpu "$@"
+
+# the tests that need a GPU, with a table; ends 5 where none could run
+gpu *args:
+    {{ python }} -m pytest -m gpu "$@"
+
+# start-up and warm diff times
+bench *args:
+    {{ python }} tests/bench/run.py "$@"
+
+# build the wheel into dist/ and check what it would put into site-packages
+wheel:
+    rm -f dist/*.whl && {{ python }} -m build --wheel --no-isolation && {{ python }} tests/packaging/check_wheel.py dist/*.whl
+
+# install that wheel into a fresh environment outside the repository and use it there
+installed:
+    {{ python }} tests/packaging/check_installed.py dist/*.whl
+
+# run the commands shown in README.md and docs/, and check the links
+docs *args:
+    {{ python }} -m pytest tests/docs "$@"

@@ -1,0 +1,119 @@
+"""The CPU engine: settings, state and the engine Protocol over the families' forwards."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import numba
+import numpy as np
+
+from parity import __version__
+from parity.dump import TensorType
+from parity.errors import InputError, ParityBug
+from parity.fnv import BASES
+from parity.model.checks import check_tokens
+from parity.model.model import Model
+from parity.protocol import EngineSettings, Plan, Step
+from parity_cpu import jit
+from parity_cpu.moe import STATE_FIELDS, KVCache, Moe
+from parity_cpu.tap import Tap, digest_of, type_of
+from parity_cpu.weights import load_tensors
+
+
+class Engine:
+    """Numba reference engine, exact tier. Rows and heads run in parallel; order is kept."""
+
+    name: ClassVar[str] = "cpu"
+    version: ClassVar[str] = __version__
+    tiers: ClassVar[tuple[str, ...]] = ("exact",)
+    variants: ClassVar[tuple[str, ...]] = ()
+    capabilities: ClassVar[frozenset[str]] = frozenset({"state", "capture", "inject"})
+
+    def __init__(self, settings: EngineSettings) -> None:
+        self.settings = settings
+        self.positions = 0
+        self.length = 0
+        self._model: Model | None = None
+        self._tensors: dict[str, np.ndarray] = {}
+
+    def describe(self) -> Mapping[str, str]:
+        """Processor, compiler and the digest of the ops' sources."""
+        return {
+            "device": f"{platform.processor() or platform.machine()}, {os.cpu_count()} threads",
+            "driver": "none",
+            "compiler": f"Numba {numba.__version__}",
+            "options": "fastmath=False error_model=numpy",
+            "kernels": jit.source_digest()[:16],
+            "emulated": "no",
+        }
+
+    def load(self, model: Model, positions: int) -> None:
+        """Load every tensor, then make a cache of ``positions`` rows."""
+        if self.settings.notes is not None and not jit.cache_is_warm():
+            self.settings.notes.note(
+                "compiling the CPU engine (first run on this machine, about 20 s)"
+            )
+        self._tensors = load_tensors(model)
+        self._model = model
+        self._family = Moe(model.config, self._tensors)
+        self.positions = positions
+        self._cache = KVCache.empty(model.config, positions)
+        self.reset()
+
+    def weights(self) -> Mapping[str, tuple[TensorType, int]]:
+        """Type and digest of every tensor held."""
+        basis = BASES["fnv1a64"]
+        return {
+            name: (type_of(array), digest_of(array, basis))
+            for name, array in self._tensors.items()
+        }
+
+    def reset(self) -> None:
+        """Back to position 0; rows past the length are never read."""
+        self.length = 0
+
+    def prefill(self, tokens: Sequence[int], plan: Plan | None = None) -> list[Step]:
+        """Single steps, token by token."""
+        check_tokens(self.model.config, tokens, self.length, self.positions)
+        steps = [self.step(token, plan) for token in tokens]
+        return steps if plan is not None else steps[-1:]
+
+    def step(self, token: int, plan: Plan | None = None) -> Step:
+        """One forward of one row."""
+        check_tokens(self.model.config, [token], self.length, self.positions)
+        tap = Tap(plan)
+        logits = self._family.forward(token, self.length, self._cache, tap)
+        self.length += 1
+        return Step(logits[0], tap.entries, tap.tensors)
+
+    @property
+    def model(self) -> Model:
+        """The loaded model."""
+        if self._model is None:
+            raise ParityBug("cpu: a step was asked for before a model was loaded")
+        return self._model
+
+    def read_state(self) -> dict[str, np.ndarray]:
+        """Lengths and the written rows of every layer."""
+        state = {"lengths": np.array([self.length], np.int32)}
+        for layer in range(self.model.config.layers):
+            for field in STATE_FIELDS:
+                rows = getattr(self._cache, field)[layer, : self.length]
+                state[f"l{layer}_{field}"] = rows.copy()
+        return state
+
+    def write_state(self, state: Mapping[str, np.ndarray]) -> None:
+        """Take over lengths and rows; refuses a state that is longer than the cache."""
+        length = int(state["lengths"][0])
+        if length > self.positions:
+            raise InputError(
+                f"a state of {length} positions does not fit a KV cache of {self.positions}",
+                "load the model with more positions",
+            )
+        for layer in range(self.model.config.layers):
+            for field in STATE_FIELDS:
+                getattr(self._cache, field)[layer, :length] = state[f"l{layer}_{field}"]
+        self.length = length

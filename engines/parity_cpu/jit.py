@@ -1,0 +1,158 @@
+"""jit, jit_parallel: how every function of this package is compiled, and where the code is kept.
+
+Numba's on-disk cache watches one file: after a change in a helper of *another* file it goes on
+serving the caller with the old helper inside. Here the cache folder is named by a digest over all
+sources of the package and the compiler's version, so that stale code is never even looked at.
+"""
+
+import functools
+import hashlib
+import os
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import metadata
+from pathlib import Path
+from typing import Any, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+PACKAGE = Path(__file__).resolve().parent
+COMPILERS = ("numba", "llvmlite")
+
+# Contract: one rounding per operation (no fastmath), IEEE division (x/0 is inf, no exception).
+OPTIONS = {"fastmath": False, "error_model": "numpy", "nogil": True}
+
+_settings_lock = threading.Lock()
+
+
+def jit(fn: F) -> F:
+    """Compile `fn` for one thread by the contract's rules. Raises TypeError as `jit_parallel`."""
+    return _compiled(fn, parallel=False)
+
+
+def jit_parallel(fn: F) -> F:
+    """Compile `fn` with `prange` over independent rows (never over a reduced axis).
+
+    Raises TypeError for a closure over a compiled function: Numba keys such a closure by a random
+    id, so the cache would miss, and grow, in every process. Close over a number or name instead.
+    """
+    return _compiled(fn, parallel=True)
+
+
+def cache_is_warm() -> bool:
+    """Whether compiled code of exactly these sources is on disk; if not, a first run must wait.
+
+    Looks at files only and imports no compiler, so that a message can precede the wait.
+    """
+    try:
+        return any(cache_folder().rglob("*.nbi"))
+    except OSError:
+        return False
+
+
+def cache_folder() -> Path:
+    """The folder of this package's compiled code; nothing is created.
+
+    Raises FileNotFoundError when no variable names a folder and no home folder is known.
+    """
+    return _cache_root() / "numba" / source_digest()[:16]
+
+
+def _cache_root() -> Path:
+    own, shared = os.environ.get("PARITY_CACHE"), os.environ.get("XDG_CACHE_HOME")
+    if own:
+        return Path(own)
+    if shared:
+        return Path(shared) / "parity"
+    try:
+        return Path.home() / ".cache" / "parity"
+    except RuntimeError as error:
+        raise FileNotFoundError("no home folder is known") from error
+
+
+@functools.cache
+def source_digest() -> str:
+    """sha256 (hex) over every source file of the package, by path, and the compiler's version."""
+    digest = hashlib.sha256()
+    for name in COMPILERS:
+        digest.update(f"{name} {metadata.version(name)}\n".encode())
+    for source in sorted(PACKAGE.rglob("*.py")):
+        content = source.read_bytes()
+        digest.update(f"{source.relative_to(PACKAGE).as_posix()} {len(content)}\n".encode())
+        digest.update(content)
+    return digest.hexdigest()
+
+
+def _compiled(fn: F, parallel: bool) -> F:
+    from numba import njit
+
+    _refuse_compiled_closure(fn)
+    folder = _own_folder()
+    compiled: Any
+    if folder is None:
+        compiled = njit(parallel=parallel, cache=False, **OPTIONS)(fn)
+    else:
+        with _cache_in(folder):
+            compiled = njit(parallel=parallel, cache=True, **OPTIONS)(fn)
+    return compiled
+
+
+def _refuse_compiled_closure(fn: Callable[..., Any]) -> None:
+    from numba.core.dispatcher import Dispatcher
+
+    for cell in fn.__closure__ or ():
+        if isinstance(cell.cell_contents, Dispatcher):
+            inner = cell.cell_contents.py_func.__name__
+            raise TypeError(
+                f"{fn.__qualname__} closes over the compiled function {inner}: its code would "
+                "never be found in the cache; close over a number or a name and branch on it"
+            )
+
+
+@contextmanager
+def _cache_in(folder: Path) -> Iterator[None]:
+    """Numba reads its cache settings when a function is decorated: ours hold only meanwhile."""
+    from numba.core import config
+
+    ours = {"CACHE_DIR": str(folder), "CACHE_LOCATOR_CLASSES": ""}
+    with _settings_lock:
+        before = {name: getattr(config, name, "") for name in ours}
+        try:
+            for name, value in ours.items():
+                setattr(config, name, value)
+            yield
+        finally:
+            for name, value in before.items():
+                setattr(config, name, value)
+
+
+def _own_folder() -> Path | None:
+    """Create the cache folder for this user alone; None, with one warning, where that cannot be."""
+    try:
+        folder = cache_folder()
+        folder.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for part in (folder.parent, folder):
+            _make_private(part)
+    except OSError as error:
+        warnings.warn(
+            f"compiled code is not kept, so every run compiles anew ({error}); "
+            "set PARITY_CACHE to a folder of your own",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return None
+    return folder
+
+
+def _make_private(folder: Path) -> None:
+    """Numba unpickles what it finds here, so nobody else may write it. Raises PermissionError."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    status = folder.stat()
+    if hasattr(os, "getuid") and status.st_uid != os.getuid():
+        raise PermissionError(f"{folder} belongs to another user")
+    if status.st_mode & 0o077:
+        folder.chmod(0o700)
+    if not os.access(folder, os.W_OK):
+        raise PermissionError(f"{folder} is not writable")

@@ -1,0 +1,33 @@
+"""expert_matvec: rows of the chosen Q4_0 experts times int16 rows. Contract 1.4."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import prange
+
+from parity_cpu.jit import jit_parallel
+from parity_cpu.ops.q4 import half_to_f32, q4_block_int
+
+f32 = np.float32
+
+
+@jit_parallel
+def expert_matvec(out, d, qs, ids, q, s_a):  # type: ignore[no-untyped-def]
+    """out: (M, k, rows) f32; d: (E, rows, nb) u16; qs: (E, rows, nb * 16) u8; ids: (M, k) int32;
+    q: (M, G, n) int16; s_a: (M, G, n / 32) f32. G = 1: one input for all ranks; G = k: each its own.
+    """
+    ranks = ids.shape[1]
+    rows = d.shape[1]
+    for job in prange(ids.shape[0] * ranks * rows):
+        r = job % rows
+        rank = job // rows % ranks
+        m = job // (rows * ranks)
+        expert = ids[m, rank]
+        g = rank if q.shape[1] > 1 else 0
+        acc = f32(0.0)
+        for b in range(d.shape[2]):
+            dot = q4_block_int(qs[expert, r], b * 16, q[m, g], b * 32)
+            # step 2: (dot * s_w) * s_a, blocks ascending
+            s_w = half_to_f32(d[expert, r, b])
+            acc = f32(acc + f32(f32(f32(dot) * s_w) * s_a[m, g, b]))
+        out[m, rank, r] = acc

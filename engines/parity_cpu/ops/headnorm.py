@@ -1,0 +1,26 @@
+"""headnorm: norm of each head (QK-norm). Contract 1.2."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from parity_cpu.jit import jit
+
+f32 = np.float32
+
+
+@jit
+def headnorm(out, x, w, eps):  # type: ignore[no-untyped-def]
+    """out, x: (M, heads, hd) f32; w: (hd,) f32; eps: f32."""
+    hd = x.shape[2]
+    for m in range(x.shape[0]):
+        for h in range(x.shape[1]):
+            ss = f32(0.0)
+            # step 1: squares, strictly ascending
+            for j in range(hd):
+                ss = f32(ss + f32(x[m, h, j] * x[m, h, j]))
+            # step 2: mean, root, reciprocal, each rounded
+            r = f32(f32(1.0) / f32(np.sqrt(f32(f32(ss / f32(hd)) + eps))))
+            # step 3: (x * r) * w
+            for j in range(hd):
+                out[m, h, j] = f32(f32(x[m, h, j] * r) * w[j])

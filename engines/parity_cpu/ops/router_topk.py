@@ -1,0 +1,50 @@
+"""router_topk: softmax over all experts, then the k most probable. Contract 2 (FFN)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from parity_cpu.jit import jit
+from parity_cpu.ops.elementary import ucrt_expf
+
+f32 = np.float32
+
+
+@jit
+def router_row(ids, probs, logits, soft, norm):  # type: ignore[no-untyped-def]
+    """One row: ids, probs: (k,); logits, soft: (E,), soft is scratch."""
+    experts = logits.shape[0]
+    # step 1: maximum, any order
+    top = logits[0]
+    for i in range(1, experts):
+        top = logits[i] if logits[i] > top else top
+    # step 2: exponentials and their sum, ascending
+    total = f32(0.0)
+    for i in range(experts):
+        soft[i] = ucrt_expf(f32(logits[i] - top))
+        total = f32(total + soft[i])
+    # step 3: probabilities
+    for i in range(experts):
+        soft[i] = f32(soft[i] / total)
+    # step 4: the k largest, ties to the lower id; a chosen one is marked with -1
+    chosen = f32(0.0)
+    for r in range(ids.shape[0]):
+        best = 0
+        for i in range(1, experts):
+            best = i if soft[i] > soft[best] else best
+        ids[r] = best
+        probs[r] = soft[best]
+        chosen = f32(chosen + soft[best])
+        soft[best] = f32(-1.0)
+    # step 5: divide by the sum over the ranks
+    if norm:
+        for r in range(ids.shape[0]):
+            probs[r] = f32(probs[r] / chosen)
+
+
+@jit
+def router_topk(ids, probs, logits, norm):  # type: ignore[no-untyped-def]
+    """ids: (M, k) int32; probs: (M, k) f32; logits: (M, E) f32; norm: norm_topk_prob."""
+    soft = np.empty(logits.shape[1], np.float32)
+    for m in range(logits.shape[0]):
+        router_row(ids[m], probs[m], logits[m], soft, norm)

@@ -1,0 +1,54 @@
+"""The tap of the CPU engine: hash a buffer, keep it, or move one element of it first."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from parity.dump import Entry, TensorType
+from parity.inject import move_element
+from parity.keys import Key
+from parity.protocol import Plan
+from parity_cpu.ops.digest import count_nonfinite, fnv1a64_bytes
+
+DTYPE_NAMES = {"float32": "f32", "int8": "int8", "int32": "int32", "uint16": "f16", "uint8": "u8"}
+
+
+def digest_of(array: np.ndarray, basis: int) -> int:
+    """FNV-1a-64 over the bytes of a C-contiguous array."""
+    return int(fnv1a64_bytes(array.reshape(-1).view(np.uint8), np.uint64(basis)))
+
+
+def type_of(array: np.ndarray) -> TensorType:
+    """dtype and shape as a dump states them."""
+    return TensorType(DTYPE_NAMES[array.dtype.name], array.shape)
+
+
+class Tap:
+    """Collects what ``plan`` asks for while one step runs."""
+
+    def __init__(self, plan: Plan | None) -> None:
+        self.plan = plan
+        self.entries: list[Entry] = []
+        self.tensors: dict[Key, np.ndarray] = {}
+
+    def __call__(self, pos: int, layer: int | None, field: str, buffer: np.ndarray) -> None:
+        """Offer one value: called when the buffer is final and before anything reads it."""
+        plan = self.plan
+        if plan is None:
+            return
+        key = Key(pos, layer, field)
+        moved = plan.injection(key)
+        if moved is not None:
+            move_element(buffer, moved)
+        if plan.wants(key):
+            self.entries.append(self._entry(key, buffer, plan.basis))
+        if key in plan.tensors:
+            self.tensors[key] = buffer.copy()
+
+    @staticmethod
+    def _entry(key: Key, buffer: np.ndarray, basis: int) -> Entry:
+        nonfinite = None
+        if buffer.dtype == np.float32:
+            count, first = count_nonfinite(buffer.reshape(-1).view(np.uint32))
+            nonfinite = (count, first) if count else None
+        return Entry(key, digest_of(buffer, basis), type_of(buffer), nonfinite)

@@ -1,0 +1,107 @@
+"""A real device through CuPy: plain device memory, our own cubin, no CuPy-made kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from parity.errors import InputError, NotRunError
+from parity.protocol import EngineSettings
+from parity_cuda import nvrtc
+from parity_cuda.sources import kernel_sources, sources_digest
+
+DEVICE_TO_DEVICE = 3  # cudaMemcpyKind
+
+
+def open_cupy() -> Any:
+    """CuPy with a working driver and device, else NotRunError that says what is missing."""
+    try:
+        import cupy
+    except ImportError as error:
+        raise NotRunError(
+            "cuda: CuPy is not installed",
+            "pip install 'parity-harness[cuda13]' (or [cuda12]); or use --dut emu",
+        ) from error
+    # CuPy calls a missing driver "insufficient": ask for its version first.
+    if cupy.cuda.runtime.driverGetVersion() == 0:
+        raise NotRunError(
+            "cuda: no NVIDIA driver on this machine (libcuda.so.1 not found)",
+            "use --dut emu: the same kernels on the CPU, labelled emulated",
+        )
+    try:
+        count = cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise NotRunError(f"cuda: the driver refuses: {error}", "use --dut emu") from error
+    if count == 0:
+        raise NotRunError("cuda: the driver sees no device", "use --dut emu")
+    return cupy
+
+
+class CupyBackend:
+    """Device 0, or the one of CUDA_VISIBLE_DEVICES."""
+
+    def __init__(self, settings: EngineSettings, sources: Mapping[str, str] | None = None) -> None:
+        if settings.options:
+            raise InputError(f"cuda has no option {sorted(settings.options)[0]!r}", "leave it out")
+        self._cupy = open_cupy()
+        texts = kernel_sources() if sources is None else dict(sources)
+        device = self._cupy.cuda.Device()
+        self._arch = f"sm_{device.compute_capability}"
+        path, _ = nvrtc.cached_cubin(texts, self._arch)
+        self._module = self._cupy.RawModule(path=str(path))
+        self._functions: dict[str, Any] = {}
+        self._digest = sources_digest(texts)
+        self._stream = self._cupy.cuda.get_current_stream()
+
+    def info(self) -> Mapping[str, str]:
+        """Device, driver and compiler."""
+        runtime = self._cupy.cuda.runtime
+        properties = runtime.getDeviceProperties(self._cupy.cuda.Device().id)
+        driver = runtime.driverGetVersion()
+        return {
+            "device": properties["name"].decode(),
+            "driver": f"CUDA {driver // 1000}.{driver % 1000 // 10}",
+            "compiler": f"{nvrtc.nvrtc_version()}, CuPy {self._cupy.__version__}",
+            "options": " ".join((self._arch, *nvrtc.FLAGS)),
+            "kernels": self._digest,
+            "emulated": "no",
+        }
+
+    def empty(self, shape: Sequence[int], dtype: type) -> Any:
+        """Plain device memory of CuPy's pool (cudaMalloc)."""
+        return self._cupy.empty(tuple(shape), dtype)
+
+    def upload(self, array: np.ndarray) -> Any:
+        """Host to device."""
+        buffer = self._cupy.empty(array.shape, array.dtype)
+        buffer.set(np.ascontiguousarray(array))
+        return buffer
+
+    def download(self, buffer: Any) -> np.ndarray:
+        """Device to host; waits for the stream."""
+        return np.asarray(buffer.get())
+
+    def copy(self, target: Any, source: Any) -> None:
+        """cudaMemcpyAsync on the launches' stream."""
+        self._cupy.cuda.runtime.memcpyAsync(
+            target.data.ptr, source.data.ptr, source.nbytes, DEVICE_TO_DEVICE, self._stream.ptr
+        )
+
+    def write(self, target: Any, array: np.ndarray) -> None:
+        """Host to device, into an existing buffer."""
+        target.set(np.ascontiguousarray(array))
+
+    def address(self, buffer: Any) -> int:
+        """Device address."""
+        return int(buffer.data.ptr)
+
+    def launch(
+        self, kernel: str, grid: Sequence[int], block: int, args: Sequence[Any], shared: int = 0
+    ) -> None:
+        """Launch on the current stream."""
+        function = self._functions.get(kernel)
+        if function is None:
+            function = self._functions[kernel] = self._module.get_function(kernel)
+        function(tuple(grid), (block,), tuple(args), shared_mem=shared)

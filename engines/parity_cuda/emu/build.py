@@ -1,0 +1,212 @@
+"""Build a set of CUDA texts into a shared library, once for every distinct content.
+
+The cache is content-addressed: the name of a library is a digest of the texts, the shim, the flags,
+the compiler and the machine. Nothing in it is ever changed, so it may be deleted at any time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import re
+import stat
+import subprocess
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from parity.errors import InputError, ParityBug
+from parity_cuda.emu.compiler import Compiler, find_compiler
+from parity_cuda.emu.translate import Unit, translate
+
+Mode = Literal["fast", "asan", "tsan"]
+
+SHIM = Path(__file__).resolve().parent
+FLAGS = (
+    "-std=c++17",
+    "-fPIC",
+    "-shared",
+    # One rounding an operation (contract 1): g++ fuses a*b+c by default, and so does clang.
+    "-ffp-contract=off",
+    # Said aloud, so that a wrapper's defaults cannot take them away.
+    "-fno-fast-math",
+    "-fno-unsafe-math-optimizations",
+    "-fno-associative-math",
+    "-fno-reciprocal-math",
+    "-fno-finite-math-only",
+    "-fsigned-zeros",
+    # sqrtf as one instruction: nothing here reads errno.
+    "-fno-math-errno",
+    # Kernels read bytes as words and words as floats.
+    "-fno-strict-aliasing",
+    "-fno-exceptions",
+    "-fvisibility=hidden",
+    # Kernels are written for another compiler; what it thinks of them is not ours to show.
+    "-w",
+)
+MODES: dict[str, tuple[str, ...]] = {
+    # -fwrapv: integers wrap as on the device, whatever the optimiser could conclude.
+    "fast": ("-O2", "-fwrapv"),
+    "asan": (
+        *("-O1", "-g", "-fno-omit-frame-pointer", "-fno-sanitize-recover=undefined"),
+        # The last one is no part of `undefined`: a cast out of range saturates on the device only.
+        "-fsanitize=address,undefined,float-cast-overflow",
+    ),
+    "tsan": ("-O1", "-g", "-fwrapv", "-fsanitize=thread"),
+}
+_ERROR = re.compile(r"^(?P<file>[^\s:][^:\n]*):(?P<line>\d+):.*?\berror: (?P<text>.*)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class BuiltModule:
+    """A shared library of kernels.
+
+    ``digest`` is the SHA-256 of the CUDA texts and their names alone: the same on every machine.
+    """
+
+    path: Path
+    kernels: tuple[str, ...]
+    hit: bool
+    mode: Mode
+    flags: tuple[str, ...]
+    compiler: str
+    digest: str
+
+
+def build_module(
+    sources: Mapping[str, str],
+    *,
+    mode: Mode = "fast",
+    extra_flags: Sequence[str] = (),
+    compiler: Compiler | None = None,
+) -> BuiltModule:
+    """Build CUDA texts, given by file name, or find them built.
+
+    All ``.cu`` become one translation unit, in name order; ``.cuh`` are found by
+    ``#include "name.cuh"``. ``asan`` and ``tsan`` modules need ``sanitizer_env``.
+
+    Raises InputError for a text that does not translate or compile, NotRunError without a
+    compiler, ParityBug for names that are not plain file names.
+    """
+    _check_names(sources)
+    unit = translate(sources)
+    compiler = compiler or find_compiler()
+    flags = (*FLAGS, *MODES[mode], *_processor_flags(), *extra_flags)
+    folder = cache_folder()
+    path = folder / f"{_key(sources, flags, compiler)}.so"
+    hit = path.exists()
+    if not hit:
+        _compile(unit, flags, compiler, path)
+    digest = _digest(_parts(sources))
+    return BuiltModule(path, unit.kernels, hit, mode, flags, str(compiler), digest)
+
+
+def cache_folder(env: Mapping[str, str] = os.environ) -> Path:
+    """Return the folder of built modules, made with mode 0700.
+
+    ``emu`` in ``$PARITY_CACHE``, else in ``$XDG_CACHE_HOME/parity``, else in ``~/.cache/parity``.
+    Raises InputError where others could put a library there for us to load.
+    """
+    folder = _cache_base(env) / "emu"
+    other = "set PARITY_CACHE to a folder of your own"
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        status = folder.stat()
+    except OSError as error:
+        raise InputError(f"cannot make the cache folder {folder}: {error.strerror}", other) from None
+    if status.st_uid != os.geteuid():
+        raise InputError(f"the cache folder {folder} belongs to user {status.st_uid}", other)
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise InputError(f"others can write to the cache folder {folder}", f"chmod 700 {folder}")
+    return folder
+
+
+def _cache_base(env: Mapping[str, str]) -> Path:
+    if chosen := env.get("PARITY_CACHE"):
+        return Path(chosen)
+    home = env.get("XDG_CACHE_HOME", "")
+    # The XDG standard has relative paths ignored.
+    return (Path(home) if os.path.isabs(home) else Path.home() / ".cache") / "parity"
+
+
+def _check_names(sources: Mapping[str, str]) -> None:
+    for name in sources:
+        if not re.fullmatch(r"[\w.-]+\.cuh?", name):
+            raise ParityBug(f"a kernel source is named {name!r}, not like rmsnorm.cu or common.cuh")
+
+
+@cache
+def _processor_flags() -> tuple[str, ...]:
+    """Return -mfma where there is one: without it every fma is a call, with the same bits."""
+    if platform.machine() != "x86_64":
+        return ()
+    try:
+        words = set(Path("/proc/cpuinfo").read_text().split())
+    except OSError:
+        return ()
+    return tuple(f"-m{feature}" for feature in ("fma", "avx2") if feature in words)
+
+
+def _parts(texts: Mapping[str, str]) -> Iterable[str]:
+    for name in sorted(texts):
+        yield from (name, texts[name])
+
+
+def _digest(parts: Iterable[str]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part.encode()
+        digest.update(len(data).to_bytes(8, "little") + data)  # no two lists of parts run together
+    return digest.hexdigest()
+
+
+@cache
+def _shim_texts() -> tuple[str, ...]:
+    files = sorted([*SHIM.glob("*.h"), SHIM / "translate.py"])
+    return tuple(text for file in files for text in (file.name, file.read_text()))
+
+
+def _key(sources: Mapping[str, str], flags: Sequence[str], compiler: Compiler) -> str:
+    parts = [*_parts(sources), "shim", *_shim_texts(), "flags", *flags, "compiler"]
+    return _digest([*parts, *compiler.command, compiler.version, platform.machine()])
+
+
+def _compile(unit: Unit, flags: Sequence[str], compiler: Compiler, path: Path) -> None:
+    """Compile in a folder of our own, then rename: another process sees all of it or nothing."""
+    with tempfile.TemporaryDirectory(prefix="build-", dir=path.parent) as name:
+        folder = Path(name)
+        for file, text in {**unit.headers, "unit.cpp": unit.text}.items():
+            (folder / file).write_text(text)
+        command = [*compiler.command, "-x", "c++", *flags, f"-I{SHIM}", f"-I{folder}"]
+        command += [str(folder / "unit.cpp"), "-o", str(folder / "unit.so"), "-lpthread", "-lm"]
+        env = {**os.environ, "LC_ALL": "C"}
+        env.setdefault("ZIG_GLOBAL_CACHE_DIR", str(path.parent / "zig"))
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+        if done.returncode:
+            raise _compile_error(done.stdout + done.stderr, unit, command, path.with_suffix(".log"))
+        os.replace(folder / "unit.so", path)
+
+
+def _compile_error(output: str, unit: Unit, command: Sequence[str], log: Path) -> InputError:
+    log.write_text(" ".join(command) + "\n" + output)
+    advice = f"fix the kernel source; everything the compiler said: {log}"
+    error = _ERROR.search(output)
+    if error is None:
+        first = next((line.strip() for line in output.splitlines() if line.strip()), "no output")
+        return InputError(f"the kernel sources do not compile: {first}", advice)
+    place = f"{error['file']}:{error['line']}"
+    if Path(error["file"]).parent == SHIM:
+        place = _caller(output, unit) or place
+    return InputError(f"{place}: {error['text']}", advice)
+
+
+def _caller(output: str, unit: Unit) -> str | None:
+    """Return the first place in a kernel text that an error inside the shim comes from."""
+    names = "|".join(map(re.escape, re.findall(r'^#line 1 "(.*)"$', unit.text, re.MULTILINE)))
+    found = re.search(rf"^(?:In file included from )?((?:{names}):\d+)", output, re.MULTILINE)
+    return found[1] if found else None

@@ -1,0 +1,143 @@
+// Warp operations: shuffles, votes, __syncwarp; and the names kernels use for all of this.
+#pragma once
+#include "emu_block.h"
+
+namespace emu {
+namespace {
+
+enum WarpOperation { kSyncWarp, kShuffle, kVote };
+
+EMU_OUTLINE void check_gathering(Gathering* g, Block* b, Thread* t, unsigned mask, int operation,
+                                 Site site) {
+  const int lane = t->index % kLanes;
+  const unsigned returned = b->warps[t->index / kLanes].returned;
+  if (!(mask >> lane & 1)) {
+    fail("%s:%d: thread %d is lane %d, which its own mask 0x%08x leaves out", site.file, site.line,
+         t->index, lane, mask);
+  }
+  if (mask & returned) {
+    fail("%s:%d: thread %d waits for lanes that have returned: mask 0x%08x, returned 0x%08x",
+         site.file, site.line, t->index, mask, returned);
+  }
+  if (!g->arrived) return;
+  if (g->mask != mask) {
+    fail("%s:%d: thread %d gives the mask 0x%08x, other lanes 0x%08x", site.file, site.line,
+         t->index, mask, g->mask);
+  }
+  if (g->operation != operation || !same(g->site, site)) {
+    fail("divergent warp operation: thread %d at %s:%d, other lanes at %s:%d", t->index, site.file,
+         site.line, g->site.file, g->site.line);
+  }
+}
+
+// The last lane has come: each gets its result here, before any of them can hand in another.
+EMU_NOTSAN inline void exchange(Thread* lanes, unsigned mask, int operation) {
+  if (operation == kSyncWarp) return;
+  unsigned votes = 0;
+  for (unsigned m = mask; m; m &= m - 1) {
+    Thread* t = &lanes[__builtin_ctz(m)];
+    votes |= (unsigned)(t->give & 1) << __builtin_ctz(m);
+    // A lane that is not in the mask has no value: the reader gets all ones, a NaN as float.
+    if (operation == kShuffle) t->take = mask >> t->from & 1 ? lanes[t->from].give : ~0ull;
+  }
+  if (operation != kVote) return;
+  for (unsigned m = mask; m; m &= m - 1) lanes[__builtin_ctz(m)].take = votes;
+}
+
+EMU_OUTLINE uint64_t gather(Site site, int operation, unsigned mask, uint64_t give, int from) {
+  Thread* t = T;
+  Block* b = t->block;
+  const int first = t->index & ~(kLanes - 1), lane = t->index - first;
+  // The last warp may be cut short: its missing lanes are no part of a full mask.
+  if (b->count - first < kLanes) mask &= (1u << (b->count - first)) - 1;
+  Gathering* g = &b->warps[first / kLanes].gatherings[mask ? __builtin_ctz(mask) : 0];
+  check_gathering(g, b, t, mask, operation, site);
+  g->mask = mask;
+  g->operation = operation;
+  g->site = t->site = site;
+  g->arrived |= 1u << lane;
+  t->give = give;
+  t->from = (uint8_t)from;
+  t->state = kWarpWait;
+#ifdef EMU_TSAN
+  char* sync = &g->sync[g->round & 1];
+  // Shuffles and votes order no memory accesses (CUDA programming guide, warp shuffle functions).
+  if (operation == kSyncWarp) __tsan_release(sync);
+#endif
+  if (g->arrived == mask) {
+    g->arrived = 0;
+#ifdef EMU_TSAN
+    g->round++;
+#endif
+    exchange(&b->threads[first], mask, operation);
+    release_group(b, first, mask);
+  }
+  wait(b, t);
+#ifdef EMU_TSAN
+  if (operation == kSyncWarp) __tsan_acquire(sync);
+#endif
+  return t->take;
+}
+
+EMU_INLINE int lane_of_thread() { return T->index % kLanes; }
+
+template <class V>
+EMU_INLINE V shuffle_from(Site site, unsigned mask, V value, int from) {
+  static_assert(sizeof(V) == 4 || sizeof(V) == 8, "shuffles move 4 or 8 bytes");
+  uint64_t give = 0;
+  memcpy(&give, &value, sizeof value);
+  const uint64_t take = gather(site, kShuffle, mask, give, from);
+  memcpy(&value, &take, sizeof value);
+  return value;
+}
+template <class V>
+EMU_INLINE V shuffle(Site site, unsigned mask, V value, int from, int width = kLanes) {
+  const int segment = lane_of_thread() & ~(width - 1);
+  return shuffle_from(site, mask, value, segment | (from & (width - 1)));
+}
+template <class V>
+EMU_INLINE V shuffle_xor(Site site, unsigned mask, V value, int with, int width = kLanes) {
+  const int lane = lane_of_thread(), end = (lane & ~(width - 1)) + width, from = lane ^ with;
+  return shuffle_from(site, mask, value, from < end ? from : lane);
+}
+template <class V>
+EMU_INLINE V shuffle_down(Site site, unsigned mask, V value, unsigned by, int width = kLanes) {
+  const int lane = lane_of_thread(), end = (lane & ~(width - 1)) + width, from = lane + (int)by;
+  return shuffle_from(site, mask, value, from < end ? from : lane);
+}
+template <class V>
+EMU_INLINE V shuffle_up(Site site, unsigned mask, V value, unsigned by, int width = kLanes) {
+  const int lane = lane_of_thread(), first = lane & ~(width - 1), from = lane - (int)by;
+  return shuffle_from(site, mask, value, from >= first ? from : lane);
+}
+EMU_INLINE unsigned ballot(Site site, unsigned mask, bool predicate) {
+  return (unsigned)gather(site, kVote, mask, predicate, 0);
+}
+EMU_INLINE bool all_lanes(Site site, unsigned mask, bool predicate) {
+  return ballot(site, mask, !predicate) == 0;
+}
+EMU_INLINE void sync_warp(Site site, unsigned mask = 0xffffffffu) {
+  gather(site, kSyncWarp, mask, 0, 0);
+}
+
+}  // namespace
+}  // namespace emu
+
+#define threadIdx (emu::T->tid)
+#define blockIdx (emu::T->block->block_index)
+#define blockDim (emu::T->block->block_dim)
+#define gridDim (emu::T->block->grid_dim)
+#define warpSize 32
+#define __syncthreads() ((void)emu::block_barrier(EMU_SITE, false))
+#define __syncthreads_count(predicate) emu::block_barrier(EMU_SITE, (predicate) != 0)
+#define __syncthreads_or(predicate) ((int)(emu::block_barrier(EMU_SITE, (predicate) != 0) != 0))
+#define __syncthreads_and(predicate) ((int)(emu::block_barrier(EMU_SITE, (predicate) == 0) == 0))
+#define __syncwarp(...) emu::sync_warp(EMU_SITE, ##__VA_ARGS__)
+#define __shfl_sync(...) emu::shuffle(EMU_SITE, __VA_ARGS__)
+#define __shfl_xor_sync(...) emu::shuffle_xor(EMU_SITE, __VA_ARGS__)
+#define __shfl_down_sync(...) emu::shuffle_down(EMU_SITE, __VA_ARGS__)
+#define __shfl_up_sync(...) emu::shuffle_up(EMU_SITE, __VA_ARGS__)
+#define __ballot_sync(mask, predicate) emu::ballot(EMU_SITE, (mask), (predicate) != 0)
+#define __any_sync(mask, predicate) ((int)(emu::ballot(EMU_SITE, (mask), (predicate) != 0) != 0))
+#define __all_sync(mask, predicate) ((int)emu::all_lanes(EMU_SITE, (mask), (predicate) != 0))
+#define __trap() emu::fail("%s:%d: thread %d ran into __trap", __FILE__, __LINE__, emu::T->index)

@@ -1,0 +1,133 @@
+"""The device engines: one class over a backend; ``cuda`` opens CuPy, ``emu`` the emulator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from parity import __version__
+from parity.dump import TensorType
+from parity.errors import InputError, ParityBug
+from parity.fnv import BASES
+from parity.model.checks import check_tokens
+from parity.model.model import Model
+from parity.protocol import EngineSettings, Plan, Step
+from parity_cuda.backend import Backend
+from parity_cuda.moe import STATE_FIELDS, KVCache, Moe
+from parity_cuda.selftest import check_arithmetic
+from parity_cuda.tap import Arena, Tap
+from parity_cuda.weights import upload_tensors, weight_digests
+
+
+class DeviceEngine:
+    """CUDA kernels of the exact tier on one backend, launched one op at a time."""
+
+    name: ClassVar[str]
+    version: ClassVar[str] = __version__
+    tiers: ClassVar[tuple[str, ...]] = ("exact",)
+    variants: ClassVar[tuple[str, ...]] = ()
+    capabilities: ClassVar[frozenset[str]] = frozenset({"state", "capture", "inject"})
+
+    def __init__(self, settings: EngineSettings) -> None:
+        self.settings = settings
+        self.backend = self.open(settings)
+        check_arithmetic(self.backend, self.name)
+        self.positions = 0
+        self.length = 0
+        self._model: Model | None = None
+
+    def open(self, settings: EngineSettings) -> Backend:
+        """The opened device with its kernels."""
+        raise NotImplementedError
+
+    def describe(self) -> Mapping[str, str]:
+        """Device, driver, compiler, options, kernels' digest, emulated or not."""
+        return self.backend.info()
+
+    def load(self, model: Model, positions: int) -> None:
+        """Upload every tensor, then make a cache of ``positions`` rows."""
+        self._tensors = upload_tensors(self.backend, model)
+        self._model = model
+        self._family = Moe(self.backend, model.config, self._tensors)
+        self._arena = Arena(self.backend, model.config)
+        self._cache = KVCache.empty(self.backend, model.config, positions)
+        self.positions = positions
+        self.reset()
+
+    def weights(self) -> Mapping[str, tuple[TensorType, int]]:
+        """Type and digest of every tensor, hashed on the device."""
+        return weight_digests(self.backend, self._tensors, BASES["fnv1a64"])
+
+    def reset(self) -> None:
+        """Back to position 0; rows past the length are never read."""
+        self.length = 0
+
+    def prefill(self, tokens: Sequence[int], plan: Plan | None = None) -> list[Step]:
+        """Single steps, token by token."""
+        check_tokens(self.model.config, tokens, self.length, self.positions)
+        steps = [self.step(token, plan) for token in tokens]
+        return steps if plan is not None else steps[-1:]
+
+    def step(self, token: int, plan: Plan | None = None) -> Step:
+        """One forward of one row, then one copy to the host."""
+        check_tokens(self.model.config, [token], self.length, self.positions)
+        tap = Tap(self.backend, self._arena, plan)
+        self._family.forward(token, self.length, self._cache, tap, self._arena.logits)
+        self.length += 1
+        return Step(*tap.finish())
+
+    @property
+    def model(self) -> Model:
+        """The loaded model."""
+        if self._model is None:
+            raise ParityBug(f"{self.name}: a step was asked for before a model was loaded")
+        return self._model
+
+    def read_state(self) -> dict[str, np.ndarray]:
+        """Lengths and the written rows of every layer."""
+        state = {"lengths": np.array([self.length], np.int32)}
+        for layer in range(self.model.config.layers):
+            for field in STATE_FIELDS:
+                rows = getattr(self._cache, field)[layer, : self.length]
+                state[f"l{layer}_{field}"] = self.backend.download(rows)
+        return state
+
+    def write_state(self, state: Mapping[str, np.ndarray]) -> None:
+        """Take over lengths and rows; refuses a state that is longer than the cache."""
+        length = int(state["lengths"][0])
+        if length > self.positions:
+            raise InputError(
+                f"a state of {length} positions does not fit a KV cache of {self.positions}",
+                "load the model with more positions",
+            )
+        for layer in range(self.model.config.layers):
+            for field in STATE_FIELDS:
+                rows = getattr(self._cache, field)[layer, :length]
+                self.backend.write(rows, state[f"l{layer}_{field}"])
+        self.length = length
+
+
+class CudaEngine(DeviceEngine):
+    """The kernels on an NVIDIA device."""
+
+    name: ClassVar[str] = "cuda"
+
+    def open(self, settings: EngineSettings) -> Backend:
+        """Device 0 through CuPy."""
+        from parity_cuda.cupy_backend import CupyBackend
+
+        return CupyBackend(settings)
+
+
+class EmuEngine(DeviceEngine):
+    """The same kernels' text, compiled for the CPU."""
+
+    name: ClassVar[str] = "emu"
+
+    def open(self, settings: EngineSettings) -> Backend:
+        """The emulator, built on first use."""
+        from parity_cuda.emu_backend import EmuBackend
+
+        return EmuBackend(settings)

@@ -1,0 +1,24 @@
+// expert_matvec: rows of the chosen Q4_0 experts times int16 rows. Contract 1.4.
+// Launch: grid (blocks over rows, k, M), one thread a weight row. groups = 1: one input for all
+// ranks; groups = k: each its own. A chain belongs to one thread, so M cannot change the order.
+#include "q4.cuh"
+
+extern "C" __global__ void expert_matvec(float* out, const unsigned short* d,
+                                         const unsigned char* qs, const int* ids, const short* q,
+                                         const float* s_a, int rows, int nb, int groups) {
+  const int r = blockIdx.x * blockDim.x + threadIdx.x;
+  const int rank = blockIdx.y, m = blockIdx.z, ranks = gridDim.y;
+  if (r >= rows) return;
+  const long long expert = ids[m * ranks + rank];
+  const int g = groups > 1 ? rank : 0;
+  const long long input = ((long long)m * groups + g) * nb;
+  float acc = 0.0f;
+  for (int b = 0; b < nb; ++b) {
+    const long long block = (expert * rows + r) * nb + b;
+    const int dot = q4_block_int(qs + block * 16, q + (input + b) * 32);
+    // step 2: (dot * s_w) * s_a, blocks ascending
+    const float s_w = half_to_f32(d[block]);
+    acc = __fadd_rn(acc, __fmul_rn(__fmul_rn((float)dot, s_w), s_a[input + b]));
+  }
+  out[((long long)m * ranks + rank) * rows + r] = acc;
+}

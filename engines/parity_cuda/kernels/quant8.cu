@@ -1,0 +1,26 @@
+// quant8: int8 rows of K, V and the query, one scale a head. Contract 1.6.
+// Launch: grid (blocks over heads, M), one thread a head, so M cannot change anything.
+
+extern "C" __global__ void quant8(signed char* q, float* scale, const float* x, int heads,
+                                  int hd) {
+  const int h = blockIdx.x * blockDim.x + threadIdx.x;
+  if (h >= heads) return;
+  const long long row = (long long)blockIdx.y * heads + h;
+  x += row * hd;
+  q += row * hd;
+  // step 1: largest magnitude, any order
+  float amax = 0.0f;
+  for (int j = 0; j < hd; ++j) amax = fmaxf(amax, fabsf(x[j]));
+  // step 2: the scale, stored as computed
+  const float s = __fdiv_rn(amax, 127.0f);
+  scale[row] = s;
+  // step 3: divide, round to even, clamp as float; a zero scale gives zeros
+  for (int j = 0; j < hd; ++j) {
+    float t = 0.0f;
+    if (s != 0.0f) {
+      t = rintf(__fdiv_rn(x[j], s));
+      t = fminf(fmaxf(t, -127.0f), 127.0f);
+    }
+    q[j] = (signed char)__float2int_rz(t);
+  }
+}

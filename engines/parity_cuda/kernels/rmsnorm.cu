@@ -1,0 +1,33 @@
+// rmsnorm: root mean square norm of whole rows. Contract 1.1.
+// Launch: grid (M), any block; dynamic shared memory: d / 8 + 1 floats. One block per row: the grid
+// never splits a row, so M cannot change the order.
+
+extern "C" __global__ void rmsnorm(float* out, const float* x, const float* w, float eps, int d) {
+  extern __shared__ float part[];
+  const int blocks = d / 8;
+  x += (long long)blockIdx.x * d;
+  out += (long long)blockIdx.x * d;
+  // step 1: blocks of 8, ascending
+  for (int b = threadIdx.x; b < blocks; b += blockDim.x) {
+    const float* v = x + b * 8;
+    const float lo0 = __fadd_rn(__fmul_rn(v[0], v[0]), __fmul_rn(v[4], v[4]));
+    const float lo1 = __fadd_rn(__fmul_rn(v[1], v[1]), __fmul_rn(v[5], v[5]));
+    const float lo2 = __fadd_rn(__fmul_rn(v[2], v[2]), __fmul_rn(v[6], v[6]));
+    const float lo3 = __fadd_rn(__fmul_rn(v[3], v[3]), __fmul_rn(v[7], v[7]));
+    part[b] = __fadd_rn(__fadd_rn(lo0, lo1), __fadd_rn(lo2, lo3));
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    float ss = 0.0f;
+    for (int b = 0; b < blocks; ++b) ss = __fadd_rn(ss, part[b]);
+    // step 2: tail, ascending
+    for (int j = blocks * 8; j < d; ++j) ss = __fadd_rn(ss, __fmul_rn(x[j], x[j]));
+    // step 3: mean, root, reciprocal, each rounded
+    part[blocks] =
+        __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(__fdiv_rn(ss, (float)d), eps)));
+  }
+  __syncthreads();
+  const float r = part[blocks];
+  // step 4: (x * r) * w
+  for (int j = threadIdx.x; j < d; j += blockDim.x) out[j] = __fmul_rn(__fmul_rn(x[j], r), w[j]);
+}

@@ -1,0 +1,10 @@
+// selftest: proves at start-up that the build neither flushes subnormals nor contracts.
+// Launch: one thread. in[0] + in[1] is subnormal; in[2] * in[3] + in[4] is 0 with two roundings and
+// 2^-24 when fused; in[5] / in[6] and the root of in[7] must be correctly rounded.
+
+extern "C" __global__ void selftest(unsigned* out, const float* in) {
+  out[0] = __float_as_uint(in[0] + in[1]);
+  out[1] = __float_as_uint(in[2] * in[3] + in[4]);
+  out[2] = __float_as_uint(in[5] / in[6]);
+  out[3] = __float_as_uint(sqrtf(in[7]));
+}

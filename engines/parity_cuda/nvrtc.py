@@ -1,0 +1,88 @@
+"""Compile the kernels to a cubin with NVRTC, without a driver, and keep it in the cache.
+
+CuPy's ``RawModule(code=)`` appends ``-ftz=true`` after the caller's options (cupy issue 9576), so
+the cubin is made here and loaded by path.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from parity.cache import cache_folder
+from parity.errors import InputError, NotRunError
+
+# Each flag with its reason: the contract has one rounding per operation (docs/contract.md).
+FLAGS = (
+    "-fmad=false",  # no contraction of a*b+c
+    "-ftz=false",  # subnormals are kept
+    "-prec-div=true",  # division correctly rounded
+    "-prec-sqrt=true",  # square root correctly rounded
+    "-std=c++17",
+)
+
+
+def unit(sources: Mapping[str, str]) -> str:
+    """One translation unit that includes every ``.cu`` file, in name order."""
+    return "".join(f'#include "{name}"\n' for name in sorted(sources) if name.endswith(".cu"))
+
+
+def nvrtc_version() -> str:
+    """Version of the NVRTC that is found, e.g. ``NVRTC 13.0``; NotRunError when there is none."""
+    return "NVRTC {}.{}".format(*_binding().getVersion())
+
+
+def compile_cubin(
+    sources: Mapping[str, str], arch: str, flags: tuple[str, ...] = FLAGS
+) -> tuple[bytes, str]:
+    """Cubin and log for ``arch`` (``sm_90``); InputError names the file that does not compile."""
+    nvrtc = _binding()
+    names = sorted(sources)
+    program = nvrtc.createProgram(
+        unit(sources), "kernels.cu", [sources[name] for name in names], names
+    )
+    try:
+        nvrtc.compileProgram(program, [f"--gpu-architecture={arch}", *flags])
+    except nvrtc.NVRTCError as error:
+        raise _compile_error(nvrtc.getProgramLog(program), arch) from error
+    try:
+        return nvrtc.getCUBIN(program), nvrtc.getProgramLog(program)
+    finally:
+        nvrtc.destroyProgram(program)
+
+
+def cached_cubin(sources: Mapping[str, str], arch: str) -> tuple[Path, bool]:
+    """Path of the cubin for ``arch``, compiled when it is not in the cache; True on a hit."""
+    state = hashlib.sha256(repr((sorted(sources.items()), arch, FLAGS, nvrtc_version())).encode())
+    path = cache_folder("cubin") / f"{state.hexdigest()[:32]}.cubin"
+    if path.exists():
+        return path, True
+    cubin, _ = compile_cubin(sources, arch)
+    handle, name = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+    with os.fdopen(handle, "wb") as file:
+        file.write(cubin)
+    os.replace(name, path)
+    return path, False
+
+
+def _compile_error(log: str, arch: str) -> InputError:
+    lines = [line.strip() for line in log.splitlines() if "error" in line]
+    first = lines[0] if lines else "no message"
+    return InputError(f"a kernel does not compile for {arch}: {first}", "mend that kernel")
+
+
+def _binding():  # type: ignore[no-untyped-def]
+    """CuPy's low-level NVRTC binding; its own compile path needs a driver."""
+    try:
+        from cupy_backends.cuda.libs import nvrtc
+
+        nvrtc.getVersion()
+    except Exception as error:
+        raise NotRunError(
+            f"cuda: NVRTC is not usable: {str(error).splitlines()[0]}",
+            "pip install 'parity-harness[cuda13]' (or [cuda12]); or use --dut emu",
+        ) from error
+    return nvrtc

@@ -1,0 +1,47 @@
+"""The private per-user folder for compiled code."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from parity.errors import InputError
+
+
+def cache_folder(kind: str, env: Mapping[str, str] = os.environ) -> Path:
+    """``$PARITY_CACHE``, else ``$XDG_CACHE_HOME/parity``, else ``~/.cache/parity``; plus ``kind``.
+
+    Created with mode 0700. A folder that others own or may write to is refused: they could plant
+    code in it.
+    """
+    if env.get("PARITY_CACHE"):
+        root = Path(env["PARITY_CACHE"])
+    elif env.get("XDG_CACHE_HOME"):
+        root = Path(env["XDG_CACHE_HOME"]) / "parity"
+    else:
+        root = Path.home() / ".cache" / "parity"
+    folder = root / kind
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"cannot make the cache folder {folder}: {error.strerror}",
+            "set PARITY_CACHE to a folder you can write to",
+        ) from error
+    _refuse_shared(folder)
+    return folder
+
+
+def _refuse_shared(folder: Path) -> None:
+    info = folder.stat()
+    if info.st_uid != os.getuid():
+        reason = "belongs to another user"
+    elif info.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        reason = "is writable by others"
+    else:
+        return
+    raise InputError(
+        f"the cache folder {folder} {reason}", "set PARITY_CACHE to a folder of your own"
+    )

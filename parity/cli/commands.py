@@ -1,0 +1,118 @@
+"""The commands of ``parity``. Heavy imports wait until a command runs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from parity import __version__
+from parity.cli.options import REPORT_OPTIONS, RUN_OPTIONS, command_line, make_run, with_options
+
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+@click.group(context_settings=CONTEXT)
+@click.version_option(__version__, prog_name="parity", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Are these two runs the same, bit for bit, and if not, where does the difference begin?
+
+    Exit status: 0 same, 1 diverged or unstable, 2 usage or bad input, 3 not run.
+    """
+
+
+@cli.command()
+@click.option("--ref", default="cpu", show_default=True, help="Trusted side: engine, dump, exec:…")
+@click.option("--dut", help="Side under test (default: cuda where a device works, else emu).")
+@with_options(RUN_OPTIONS)
+@click.option(
+    "--prefill",
+    type=click.Choice(["own", "ref"]),
+    default="own",
+    show_default=True,
+    help="Each side prefills itself, or the dut takes over the ref's state.",
+)
+@click.option(
+    "--tokens-from",
+    type=click.Choice(["ref", "own"]),
+    default="ref",
+    show_default=True,
+    help="Both sides are fed the ref's choices, or each its own.",
+)
+@click.option("--bisect", is_flag=True, help="One chained digest a layer, then binary search.")
+@click.option(
+    "--level",
+    type=click.Choice(["bit", "logits", "greedy"]),
+    default="bit",
+    show_default=True,
+    help="Level that exit status 0 requires.",
+)
+@with_options(REPORT_OPTIONS)
+def diff(**options: object) -> int:
+    """Compare two sides on the same model and tokens, key by key."""
+    from parity.cli.diffing import run_diff
+
+    return run_diff(command_line(sys.argv[1:]), **options)  # type: ignore[arg-type]
+
+
+@cli.command()
+@click.option("--engine", default="cpu", show_default=True, help="Engine to run.")
+@click.option("-o", "--output", required=True, type=Path, help="Dump file to write (- is stdout).")
+@click.option("--plain", is_flag=True, help="Two columns: tag and digest.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
+@with_options(RUN_OPTIONS)
+def dump(engine: str, output: Path, plain: bool, force: bool, **options: object) -> int:
+    """Run one engine and write the dump of its keys."""
+    from parity.cli.dumping import run_dump
+
+    return run_dump(engine, output, plain=plain, force=force, options=options)
+
+
+@cli.command()
+@click.argument("ref", type=Path)
+@click.argument("dut", type=Path)
+@click.option(
+    "--level",
+    type=click.Choice(["bit", "logits", "greedy"]),
+    default="bit",
+    show_default=True,
+    help="Level that exit status 0 requires.",
+)
+@with_options(REPORT_OPTIONS)
+def compare(ref: Path, dut: Path, **options: object) -> int:
+    """Compare two dumps, or two .npz, .safetensors or folders of .npy: no engine needed."""
+    from parity.cli.comparing import run_compare
+
+    return run_compare(command_line(sys.argv[1:]), ref, dut, **options)  # type: ignore[arg-type]
+
+
+@cli.command()
+@click.argument("run", type=Path)
+@click.option("--format", "format_name", default="console", show_default=True, help="Report format.")
+@click.option("-o", "--output", default="-", show_default=True, help="File to write (- is stdout).")
+@click.option("-q", "--quiet", is_flag=True, help="One line.")
+def report(run: Path, format_name: str, output: str, quiet: bool) -> int:
+    """Render a saved divergence tree (--json) again."""
+    from parity.cli.comparing import run_report
+
+    return run_report(run, format_name, output, quiet=quiet)
+
+
+@cli.command()
+@click.option("--json", "json_path", help="Write the list as JSON (- is stdout).")
+def engines(json_path: str | None) -> int:
+    """List the installed engines with tiers, variants and capabilities."""
+    from parity.cli.listing import run_engines
+
+    return run_engines(json_path)
+
+
+@cli.command()
+@click.option("--model", default="moe-tiny", show_default=True, help="Preset to check memory for.")
+@click.option("--json", "json_path", help="Write the findings as JSON (- is stdout).")
+def doctor(model: str, json_path: str | None) -> int:
+    """Say what this machine can run, and why not."""
+    from parity.cli.doctor import run_doctor
+
+    return run_doctor(model, json_path)

@@ -1,0 +1,116 @@
+"""``parity doctor``: what this machine can run, and why not."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from parity.errors import ParityBug, ParityError
+from parity.model.config import ModelConfig, preset
+from parity.model.model import weight_bytes
+from parity.cli.reporting import write_lines
+from parity.protocol import EngineSettings
+from parity.registry import ENGINES, engine_class, plugins
+
+COMMANDS = ("diff", "dump")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the doctor: ``ok``, what was found, and what to do when it is not."""
+
+    name: str
+    ok: bool
+    text: str
+    next_step: str = ""
+
+
+def run_doctor(model: str, json_path: str | None) -> int:
+    """Run ``parity doctor``; exit status 0: it only tells."""
+    config = preset(model)
+    findings = [_engine_finding(name) for name in plugins(ENGINES)]
+    usable = [finding.name for finding in findings if finding.ok]
+    broken = [finding.name for finding in findings if not finding.ok]
+    findings += [_floats(), _memory(config)]
+    if json_path is not None:
+        rows = [asdict(finding) for finding in findings]
+        body = {"format": "parity-doctor", "version": 1, "findings": rows}
+        write_lines([json.dumps(body)], json_path)
+        return 0
+    lines = [line for finding in findings for line in _lines(finding)]
+    lines += ["", f"can run: {', '.join(COMMANDS)} with {' and '.join(usable) or 'no engine'}"]
+    lines += [f"cannot:  anything with {' or '.join(broken)}"] if broken else []
+    write_lines(lines, "-")
+    return 0
+
+
+def _engine_finding(name: str) -> Finding:
+    return _tried(name, lambda: _describe(name))
+
+
+def _describe(name: str) -> str:
+    engine = engine_class(name)(EngineSettings())  # type: ignore[call-arg]
+    facts = engine.describe()
+    parts = [facts.get("device", ""), facts.get("compiler", ""), f"kernels {facts['kernels']}"]
+    return ", ".join(part for part in parts if part)
+
+
+def _tried(name: str, find: Callable[[], str]) -> Finding:
+    try:
+        return Finding(name, True, find())
+    except ParityError as error:
+        return Finding(name, False, error.message.removeprefix(f"{name}: "), error.next_step)
+    except ParityBug as error:
+        return Finding(name, False, str(error), "reinstall parity")
+
+
+def _floats() -> Finding:
+    """The host's own arithmetic: subnormals kept, root and division correctly rounded."""
+    tiny = np.array([2.0**-130], np.float32)
+    kept = bool(((tiny + tiny).view(np.uint32) == 0x00100000).all())
+    third = np.array([1.0], np.float32) / np.array([3.0], np.float32)
+    root = np.sqrt(np.array([2.0], np.float32))
+    rounded = int(third.view(np.uint32)[0]) == 0x3EAAAAAB and int(root.view(np.uint32)[0]) == 0x3FB504F3
+    if kept and rounded:
+        return Finding("floats", True, "no flush-to-zero, division and root correctly rounded")
+    fault = "subnormals are flushed to zero" if not kept else "division or root is not rounded right"
+    return Finding("floats", False, fault, "unload libraries built with -ffast-math")
+
+
+def _memory(config: ModelConfig) -> Finding:
+    needed = weight_bytes(config)
+    free = _free_bytes()
+    text = f"{config.name} needs {_gigabytes(needed)} a side"
+    if free is None:
+        return Finding("memory", True, f"{text}; free memory is not known here")
+    if needed * 2 < free:
+        return Finding("memory", True, f"{text}, {_gigabytes(free)} free")
+    small = preset("moe-48")
+    return Finding(
+        "memory",
+        False,
+        f"{text}, {_gigabytes(free)} free",
+        f"--model {small.name} needs {_gigabytes(weight_bytes(small))}",
+    )
+
+
+def _free_bytes() -> int | None:
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError):
+        return None
+
+
+def _gigabytes(count: int) -> str:
+    return f"{count / 1e9:,.2f} GB"
+
+
+def _lines(finding: Finding) -> list[str]:
+    lines = [f"{finding.name:<7} {'yes' if finding.ok else 'no':<4} {finding.text}"]
+    if finding.next_step:
+        lines.append(f"{'':12} next: {finding.next_step}")
+    return lines

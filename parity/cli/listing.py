@@ -1,0 +1,51 @@
+"""``parity engines``: what is installed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from parity.errors import InputError, ParityBug
+from parity.cli.reporting import write_lines
+from parity.registry import ENGINES, INSTALL, Plugin, checked_engine, plugins
+
+
+def run_engines(json_path: str | None) -> int:
+    """Run ``parity engines``; an engine that cannot be loaded is listed with the reason."""
+    found = plugins(ENGINES)
+    if not found:
+        raise InputError("no engine is installed", INSTALL)
+    rows = [describe(plugin) for plugin in found.values()]
+    if json_path is not None:
+        write_lines([json.dumps({"format": "parity-engines", "version": 1, "engines": rows})], json_path)
+        return 0
+    write_lines([line for row in rows for line in _lines(row)], "-")
+    return 0
+
+
+def describe(plugin: Plugin) -> dict[str, Any]:
+    """One engine: name, distribution, tiers, variants, capabilities, or why it cannot load."""
+    row: dict[str, Any] = {"name": plugin.name, "distribution": plugin.distribution}
+    try:
+        engine = checked_engine(plugin.load(), f"{plugin.distribution}: engine {plugin.name}")
+    except ParityBug as error:
+        return {**row, "problem": str(error)}
+    return {
+        **row,
+        "version": engine.version,
+        "tiers": list(engine.tiers),
+        "variants": list(engine.variants),
+        "capabilities": sorted(engine.capabilities),
+    }
+
+
+def _lines(row: dict[str, Any]) -> list[str]:
+    name = f"{row['name']:<6}"
+    if "problem" in row:
+        return [f"{name}  cannot be loaded: {row['problem']}"]
+    return [
+        f"{name}  {row['distribution']} {row['version']}",
+        f"        tiers         {', '.join(row['tiers'])}",
+        f"        variants      {', '.join(row['variants']) or 'none'}",
+        f"        capabilities  {', '.join(row['capabilities']) or 'none'}",
+    ]

@@ -1,0 +1,108 @@
+"""Options that several commands share, and how they become settings."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from functools import reduce
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from parity.errors import InputError
+
+if TYPE_CHECKING:
+    from parity.run import Run
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+PROMPT_LENGTH = 32
+
+MODEL = click.option(
+    "--model", default="moe-tiny", show_default=True, help="Preset with synthetic weights."
+)
+RUN_OPTIONS = (
+    MODEL,
+    click.option("--seed", default=7, show_default=True, help="Seed of weights and prompt."),
+    click.option("--tokens", help="Prompt as token ids: 1,2,3 (default: 32 ids from the seed)."),
+    click.option("--n", default=4, show_default=True, help="Tokens decoded and dumped."),
+    click.option("--fields", default="", help="Optional fields to dump too: +ffn, +gate, ..."),
+    click.option("--dump-prefill", is_flag=True, help="Dump the prompt's positions as well."),
+    click.option(
+        "--hash",
+        "hash_name",
+        type=click.Choice(["fnv1a64", "kestrel-fnv"]),
+        default="fnv1a64",
+        show_default=True,
+        help="Digest; kestrel-fnv has the offset basis the Kestrel articles print.",
+    ),
+)
+REPORT_OPTIONS = (
+    click.option("--json", "json_path", help="Write the divergence tree as JSON (- is stdout)."),
+    click.option("--csv", "csv_path", help="Write one row a key as CSV (- is stdout)."),
+    click.option("-q", "--quiet", is_flag=True, help="One line."),
+)
+
+
+def with_options(options: tuple[Any, ...]) -> Callable[[Command], Command]:
+    """A decorator that adds several options in order."""
+    return lambda command: reduce(lambda made, add: add(made), reversed(options), command)
+
+
+def make_run(
+    *,
+    model: str,
+    seed: int,
+    tokens: str | None,
+    n: int,
+    fields: str,
+    dump_prefill: bool,
+    hash_name: str,
+    prefill: str = "own",
+    tokens_from: str = "ref",
+) -> Run:
+    """Settings of a run from the options; refuses what cannot be run before anything is."""
+    from parity.model.checks import check_tokens
+    from parity.model.generator import prompt_tokens
+    from parity.model.model import synthetic
+    from parity.run import Run
+
+    made = synthetic(model, seed)
+    if n < 1:
+        raise InputError(f"--n {n}: nothing to decode", "give --n 1 or more")
+    prompt = parse_tokens(tokens) if tokens else prompt_tokens(seed, PROMPT_LENGTH, made.config.vocab)
+    run = Run(
+        model=made,
+        prompt=tuple(prompt),
+        n=n,
+        prefill=prefill,
+        dump_prefill=dump_prefill,
+        tokens_from=tokens_from,
+        extra_fields=parse_fields(fields),
+        hash_name=hash_name,
+    )
+    check_tokens(made.config, [*prompt, *[0] * n], 0, made.config.context)
+    _ = run.fields  # an unknown field is refused here
+    return run
+
+
+def parse_tokens(text: str) -> list[int]:
+    """``1,2,3`` as token ids; raises InputError that shows the part that is no id."""
+    parts = [part.strip() for part in text.split(",")]
+    bad = next((part for part in parts if not part.isdecimal()), None)
+    if bad is not None:
+        raise InputError(f"--tokens: {bad!r} is not a token id", "write --tokens 1,2,3")
+    return [int(part) for part in parts]
+
+
+def parse_fields(text: str) -> tuple[str, ...]:
+    """``+ffn,+gate`` as field or group names."""
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    bad = next((part for part in parts if not part.startswith("+")), None)
+    if bad is not None:
+        raise InputError(f"--fields: {bad!r} does not start with +", "write --fields +ffn")
+    return tuple(part.removeprefix("+") for part in parts)
+
+
+def command_line(words: list[str]) -> str:
+    """The command as typed, quoted for a shell."""
+    return shlex.join(["parity", *words])

@@ -1,0 +1,134 @@
+"""The engine Protocol: the truth about what a plug-in engine must and may offer.
+
+Required: the members of ``Engine``. Optional, named in ``capabilities`` and never fatal when
+absent: ``state`` (``read_state``, ``write_state``), ``capture`` (raw tensors in a step),
+``inject`` (move one element before it is hashed and used).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+from parity.dump import Entry
+from parity.fnv import BASES
+from parity.keys import Key
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from parity.dump import TensorType
+    from parity.model.model import Model
+    from parity.progress import Notes
+
+REQUIRED = (
+    *("name", "version", "tiers", "variants", "capabilities"),
+    *("describe", "load", "weights", "reset", "prefill", "step"),
+)
+CAPABILITIES = {"state": ("read_state", "write_state"), "capture": (), "inject": ()}
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """What the command line chose for one side. ``options`` are the engine's own (``@name=value``
+    in a spec); ``notes`` takes lines such as "building ..."."""
+
+    tier: str = "exact"
+    variants: frozenset[str] = frozenset()
+    options: Mapping[str, str] = field(default_factory=dict)
+    notes: Notes | None = None
+
+
+@dataclass(frozen=True)
+class Injection:
+    """Move element ``index`` (flat) of the value behind ``key`` by 1 ULP (an integer by 1 step)
+    before it is hashed and used."""
+
+    key: Key
+    index: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the steps of a run must report. A tap never changes a bit of what is computed.
+
+    ``fields``: fields to hash. ``places``: only these (position, layer) pairs, None for all;
+    layer None stands for the fields after the last layer. ``tensors``: keys whose raw values are
+    kept too. ``basis``: FNV-1a-64 offset basis.
+    """
+
+    fields: Collection[str]
+    places: frozenset[tuple[int, int | None]] | None = None
+    tensors: frozenset[Key] = frozenset()
+    basis: int = BASES["fnv1a64"]
+    inject: Injection | None = None
+
+    def wants(self, key: Key) -> bool:
+        """Whether the value behind ``key`` is to be hashed."""
+        if key.field not in self.fields:
+            return False
+        return self.places is None or (key.pos, key.layer) in self.places
+
+    def injection(self, key: Key) -> int | None:
+        """Flat index of the element to move in the value behind ``key``, or None."""
+        if self.inject is None or self.inject.key != key:
+            return None
+        return self.inject.index
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one step gave: logits float32[vocab] (a copy), entries in dataflow order, tensors."""
+
+    logits: np.ndarray
+    entries: list[Entry] = field(default_factory=list)
+    tensors: dict[Key, np.ndarray] = field(default_factory=dict)
+
+
+class Engine(Protocol):
+    """One side of a comparison. Constructed with ``EngineSettings``; one model at a time."""
+
+    name: ClassVar[str]
+    version: ClassVar[str]
+    tiers: ClassVar[tuple[str, ...]]
+    variants: ClassVar[tuple[str, ...]]
+    capabilities: ClassVar[frozenset[str]]
+
+    def describe(self) -> Mapping[str, str]:
+        """Header values: device, driver, compiler, options, kernels, emulated ("yes" or "no")."""
+        ...
+
+    def load(self, model: Model, positions: int) -> None:
+        """Load the weights and make a KV cache of ``positions`` rows; implies ``reset``."""
+        ...
+
+    def weights(self) -> Mapping[str, tuple[TensorType, int]]:
+        """Type and FNV-1a-64 of every tensor, from the bytes this engine holds."""
+        ...
+
+    def reset(self) -> None:
+        """Forget the sequence: the next token stands at position 0."""
+        ...
+
+    def prefill(self, tokens: Sequence[int], plan: Plan | None = None) -> list[Step]:
+        """Feed the prompt, with the bits of single steps; one Step per token when ``plan`` is
+        given, else the last one only."""
+        ...
+
+    def step(self, token: int, plan: Plan | None = None) -> Step:
+        """Feed one token at the next position."""
+        ...
+
+
+class StateEngine(Engine, Protocol):
+    """An engine with the capability ``state``."""
+
+    def read_state(self) -> dict[str, np.ndarray]:
+        """Every state part by name: ``lengths`` int32[1], then per layer ``l<L>_k`` and so on,
+        rows 0 .. length-1 only (contract 6). Copies."""
+        ...
+
+    def write_state(self, state: Mapping[str, np.ndarray]) -> None:
+        """Take over a state that ``read_state`` gave."""
+        ...

@@ -1,0 +1,204 @@
+"""Run one side: an engine, a model and tokens give a dump and the states before and after.
+
+The settings are frozen; nothing here compares or presents (docs/contract.md section 7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from parity import __version__
+from parity.dump import FORMAT, MAIN, Dump, Entry
+from parity.families import dumped_fields
+from parity.fnv import BASES
+from parity.greedy import format_greedy
+from parity.model.model import Model, model_digest
+from parity.protocol import Engine, Plan, Step
+
+State = dict[str, np.ndarray]
+Progressing = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Run:
+    """Settings of a run. ``prompt`` stands at positions 0 .. P-1, then ``n`` steps are dumped.
+
+    ``prefill``: "own" or "ref". ``tokens_from``: "ref" or "own". ``hash_name``: a name of
+    ``parity.fnv.BASES``.
+    """
+
+    model: Model
+    prompt: tuple[int, ...]
+    n: int = 4
+    prefill: str = "own"
+    dump_prefill: bool = False
+    tokens_from: str = "ref"
+    extra_fields: tuple[str, ...] = ()
+    hash_name: str = "fnv1a64"
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Fields to dump, in dataflow order within their groups."""
+        return dumped_fields(self.extra_fields)
+
+    @property
+    def start(self) -> int:
+        """Position of the first decoded token."""
+        return len(self.prompt)
+
+    @property
+    def positions(self) -> int:
+        """Rows the KV cache needs."""
+        return len(self.prompt) + self.n
+
+    @property
+    def dumped_steps(self) -> int:
+        """How many steps are dumped."""
+        return self.n + (self.start if self.dump_prefill else 0)
+
+    @property
+    def expected_keys(self) -> int:
+        """Keys of a complete dump."""
+        layers = self.model.config.layers
+        return self.dumped_steps * (layers * (len(self.fields) - 2) + 2)
+
+    def plan(self, **changes: Any) -> Plan:
+        """What every dumped step must report."""
+        return Plan(**{"fields": self.fields, "basis": BASES[self.hash_name], **changes})
+
+
+@dataclass
+class Side:
+    """One opened engine with the text that chose it. ``role``: "ref" or "dut"."""
+
+    role: str
+    spec: str
+    engine: Engine
+    progress: Progressing = field(default=lambda where, done, total: None)
+
+    def has(self, capability: str) -> bool:
+        """Whether the engine offers an optional capability."""
+        return capability in self.engine.capabilities
+
+    def read_state(self) -> State | None:
+        """Copies of all state parts, or None for an engine that cannot give them."""
+        return self.engine.read_state() if self.has("state") else None  # type: ignore[attr-defined]
+
+    def write_state(self, state: Mapping[str, np.ndarray]) -> None:
+        """Take over a state; the capability was checked before the run."""
+        self.engine.reset()
+        self.engine.write_state(state)  # type: ignore[attr-defined]
+
+
+@dataclass
+class SideRun:
+    """What a run left: the dump, both states, the tokens fed and the choice at each position."""
+
+    dump: Dump
+    fed: list[int]
+    choices: dict[int, int]
+    start: State | None = None
+    end: State | None = None
+
+
+def greedy(logits: np.ndarray) -> int:
+    """The lowest id among the maxima; -0 equals +0 (contract 7)."""
+    return int(np.argmax(logits))
+
+
+def run_side(
+    side: Side, run: Run, *, fed: Sequence[int] | None = None, start: State | None = None
+) -> SideRun:
+    """Prefill (or take over ``start``), then decode ``run.n`` steps, dumping every key.
+
+    ``fed``: tokens at P, P+1, ...; None lets the side follow its own greedy choices.
+    """
+    collected = _Collected(side, run)
+    choice = collected.prefill() if start is None else collected.take_over(start)
+    result = SideRun(Dump(source=side.spec), [], collected.choices, side.read_state())
+    for index in range(run.n):
+        if collected.stopped:
+            break
+        token = choice if fed is None else fed[index]
+        result.fed.append(token)
+        choice = collected.step(token)
+    result.end = side.read_state()
+    result.dump.segments[MAIN] = collected.entries
+    result.dump.header = _header(side, run, result, collected.stopped)
+    return result
+
+
+class _Collected:
+    """Entries and choices of one run, while it goes on."""
+
+    def __init__(self, side: Side, run: Run) -> None:
+        self.side, self.run = side, run
+        self.plan = run.plan()
+        self.entries: list[Entry] = []
+        self.choices: dict[int, int] = {}
+        self.position = 0
+        self.stopped = ""
+
+    def prefill(self) -> int:
+        self.side.engine.reset()
+        dumped = self.plan if self.run.dump_prefill else None
+        self.side.progress("prefill", 0, self.run.expected_keys)
+        steps = self.side.engine.prefill(self.run.prompt, dumped)
+        for step in steps:
+            self.entries += step.entries
+            self._check(step)
+        self.position = self.run.start
+        return self._choose(steps[-1], self.run.start - 1)
+
+    def take_over(self, state: State) -> int:
+        self.side.write_state(state)
+        self.position = self.run.start
+        return -1
+
+    def step(self, token: int) -> int:
+        step = self.side.engine.step(token, self.plan)
+        self.entries += step.entries
+        self._check(step)
+        self.side.progress(f"t{self.position}", len(self.entries), self.run.expected_keys)
+        choice = self._choose(step, self.position)
+        self.position += 1
+        return choice
+
+    def _choose(self, step: Step, position: int) -> int:
+        # With the ref's state handed over, the dut has no choice of its own before P.
+        if position >= self.run.start or self.run.prefill == "own":
+            self.choices[position] = greedy(step.logits)
+        return greedy(step.logits)
+
+    def _check(self, step: Step) -> None:
+        bad = next((entry for entry in step.entries if entry.nonfinite), None)
+        if bad is not None and not self.stopped:
+            self.stopped = bad.key.tag
+
+
+def _header(side: Side, run: Run, result: SideRun, stopped: str) -> dict[str, str]:
+    engine, config = side.engine, run.model.config
+    settings = engine.settings if hasattr(engine, "settings") else None
+    variants = sorted(settings.variants) if settings else []
+    header = {
+        "format": FORMAT,
+        "hash": run.hash_name,
+        "engine": engine.name,
+        "version": engine.version or __version__,
+        "tier": settings.tier if settings else engine.tiers[0],
+        "variants": ",".join(variants) or "none",
+        "family": config.family,
+        "model": run.model.label,
+        "kv": config.kv,
+        "weights": f"{model_digest(config, engine.weights()):016x}",
+        "tokens": ",".join(map(str, [*run.prompt, *result.fed])),
+        "prefill": f"{run.start} {run.prefill}",
+        "fields": ",".join(run.extra_fields) or "default",
+        **engine.describe(),
+        "greedy": format_greedy(result.choices),
+    }
+    return {**header, "stopped": stopped} if stopped else header

@@ -1,0 +1,74 @@
+"""``parity diff --bisect``: one chained digest a layer, then only the layer that differs."""
+
+from __future__ import annotations
+
+import time
+from itertools import groupby
+
+from parity.chain import bisect_first, chain
+from parity.compare import compare_dumps
+from parity.diff import Ask, check_control, explain, run_facts, start_of
+from parity.drill import Start
+from parity.dump import MAIN, Dump, Entry
+from parity.fnv import BASES
+from parity.keys import Key, KeyOrder
+from parity.model.generator import words
+from parity.run import Run, Side, run_side
+from parity.status import Verdict
+from parity.tree import Search, Tree
+
+CHAIN_FIELD = "chain"  # field name of a layer's chained digest
+
+
+def bisect_engines(ref: Side, dut: Side, run: Run, ask: Ask) -> Tree:
+    """Find the first layer whose chained digest differs, then rerun that layer with all fields."""
+    began = time.monotonic()
+    ref_run = run_side(ref, run)
+    handed = ref_run.start if run.prefill == "ref" else None
+    fed = ref_run.fed if run.tokens_from == "ref" else None
+    dut_run = run_side(dut, run, fed=fed, start=handed)
+    starts = (start_of(ref, run, ref_run), start_of(dut, run, dut_run))
+    chains = (fold_layers(ref_run.dump, run), fold_layers(dut_run.dump, run))
+    index, read = bisect_first(*([entry.digest for entry in side.entries] for side in chains))
+    total = sum(len(side.entries) for side in chains)
+    if index is None:
+        tree = compare_dumps(*chains, level_asked=ask.level)
+        tree.search = Search(None, read, total, 2)
+    else:
+        key = min(
+            (side.entries[index].key for side in chains if index < len(side.entries)),
+            key=KeyOrder(),
+        )
+        dumps = (step_dump(starts[0], key), step_dump(starts[1], key))
+        tree = compare_dumps(*dumps, level_asked=ask.level)
+        tree.search = Search(key.tag.removesuffix(f"_{CHAIN_FIELD}"), read, total, 4)
+        explain(tree, starts, dumps)
+    tree.run, tree.reproduce = run_facts(run, ref_run.fed), ask.reproduce
+    if tree.verdict is Verdict.SAME:
+        pos = run.start + int(words(ask.seed, "control position", 0, 1)[0]) % run.n
+        planted = Key(pos, None, "")
+        dumps = (step_dump(starts[0], planted), step_dump(starts[1], planted))
+        check_control(tree, starts[1], *dumps, ask.seed)
+    tree.seconds = time.monotonic() - began
+    return tree
+
+
+def fold_layers(dump: Dump, run: Run) -> Dump:
+    """One entry a layer: the chained digest over all keys up to and with it (parity.chain)."""
+    digest = BASES[run.hash_name]
+    folded = []
+    for (pos, layer), group in groupby(dump.entries, key=_place):
+        digest = chain(group, digest)[-1]
+        folded.append(Entry(Key(pos, layer, CHAIN_FIELD), digest))
+    return Dump(dict(dump.header), {MAIN: folded}, dump.source)
+
+
+def step_dump(start: Start, key: Key) -> Dump:
+    """Rerun one step and dump the fields of the layer of ``key``, or all where its field is ""."""
+    places = frozenset({(key.pos, key.layer)}) if key.field else None
+    step = start.step_at(key.pos, places=places)
+    return Dump({"hash": start.run.hash_name}, {MAIN: step.entries}, start.side.spec)
+
+
+def _place(entry: Entry) -> tuple[int, int | None]:
+    return entry.key.pos, entry.key.layer

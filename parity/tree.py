@@ -1,0 +1,225 @@
+"""The divergence tree: everything a comparison found, as data, with a versioned JSON form.
+
+Compare writes it, drill-down adds to it, presenters read it and compute nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from parity.errors import InputError
+from parity.status import Level, Verdict
+
+FORMAT = "parity-divergence"
+VERSION = 1
+
+
+class KeyState:
+    """What became of one key. One name each, the same in every report."""
+
+    SAME = "same"
+    DIFFERS = "differs"
+    MISSING = "missing"  # in ref, not in dut
+    EXTRA = "extra"  # in dut, not in ref
+    NOT_COMPARABLE = "not comparable"  # after a non-finite value (contract 1.10)
+
+
+@dataclass(frozen=True)
+class KeyRow:
+    """One key, in dataflow order. ``ref``/``dut``: ``<hash16> <dtype[shape]> ...`` or None."""
+
+    key: str
+    state: str
+    ref: str | None
+    dut: str | None
+    segment: str = ""
+
+
+@dataclass(frozen=True)
+class ElementRow:
+    """One differing element. ``ulp``: signed distance in ULP (floats) or steps (integers), + when
+    the dut is larger; None when a side is NaN or the bits differ at equal values (+0, -0)."""
+
+    index: tuple[int, ...]
+    ref_hex: str
+    dut_hex: str
+    ref_value: str
+    dut_value: str
+    ulp: int | None
+    kind: str  # "value", "zero sign", "NaN payload", "NaN in ref", "NaN in dut", "infinity"
+
+
+@dataclass(frozen=True)
+class Elements:
+    """Element-level detail of one key. ``groups`` counts differing elements by leading index."""
+
+    key: str
+    ref_type: str
+    dut_type: str
+    total: int
+    differ: int
+    max_ulp: int | None
+    unit: str  # "ULP" or "step"
+    histogram: list[tuple[str, int]]  # bins over |ULP| and the classes; they add up to ``differ``
+    groups: list[tuple[int, int]]
+    rows: list[ElementRow]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class StatePart:
+    """One part of the state (``l0_ks``, ``lengths``): rows compared and rows that differ."""
+
+    name: str
+    rows: int
+    differ: int
+    first_row: int | None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class StateDiff:
+    """Comparison of two states ("start" or "end"). ``first``: ``l0_ks row 3 (position 3)``."""
+
+    when: str
+    parts: list[StatePart]
+    first: str | None
+
+    @property
+    def equal(self) -> bool:
+        """Whether every part has the same dtype, shape and bytes."""
+        return self.first is None
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many keys each side has and what became of them."""
+
+    ref: int
+    dut: int
+    same: int
+    differ: int
+    missing: int
+    extra: int
+    not_comparable: int = 0
+
+    @property
+    def total(self) -> int:
+        """Keys in the union of both sides."""
+        return self.same + self.differ + self.missing + self.extra + self.not_comparable
+
+
+@dataclass(frozen=True)
+class Control:
+    """The planted fault that a green run must find. ``kind``: "inject" or "dump level"."""
+
+    kind: str
+    fired: bool
+    key: str
+    found: str | None
+    element: int | None = None
+    unit: str = "ULP"
+
+
+@dataclass(frozen=True)
+class Search:
+    """What a bisection cost: digests read, runs of either side, and the layer it led to."""
+
+    layer: str | None
+    digests_read: int
+    digests_total: int
+    runs: int
+
+
+@dataclass
+class Tree:
+    """One comparison. ``ref`` and ``dut`` are dump headers (str to str) with ``spec`` added."""
+
+    verdict: Verdict
+    first: str | None
+    counts: Counts
+    level: Level
+    level_asked: Level
+    ref: dict[str, str]
+    dut: dict[str, str]
+    reason: str = ""  # not_run and unstable: why; diverged: "contaminated start", ... or ""
+    run: dict[str, str] = field(default_factory=dict)  # model, seed, tokens, positions, prefill
+    keys: list[KeyRow] = field(default_factory=list)
+    elements: Elements | None = None
+    inputs: list[KeyRow] = field(default_factory=list)  # keys that feed the first one, rerun
+    states: list[StateDiff] = field(default_factory=list)
+    decode: Tree | None = None  # decode again from the ref's state, after a contaminated start
+    control: Control | None = None
+    search: Search | None = None
+    greedy: list[tuple[int, int, int]] = field(default_factory=list)  # (position, ref, dut)
+    notes: list[str] = field(default_factory=list)  # line order, unrecorded types, emulated, ...
+    reproduce: str = ""
+    seconds: float = 0.0
+
+    def to_json(self) -> str:
+        """Versioned JSON text of this tree (UTF-8, one object)."""
+        body = {"format": FORMAT, "version": VERSION, **_plain(self)}
+        return json.dumps(body, indent=1) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str, where: str = "report") -> Tree:
+        """Read a tree back; raises InputError naming ``where`` for any other content."""
+        try:
+            body = json.loads(text)
+        except ValueError as error:
+            raise InputError(f"{where}: not JSON: {error}", "give a file of --json") from error
+        if not isinstance(body, dict) or body.pop("format", None) != FORMAT:
+            raise InputError(f"{where}: not a {FORMAT} file", "give a file of --json")
+        version = body.pop("version", None)
+        if version != VERSION:
+            raise InputError(
+                f"{where}: version {version} of {FORMAT}, this parity reads {VERSION}",
+                "render it with the parity that wrote it",
+            )
+        try:
+            return _tree(body)
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"{where}: damaged: {error}", "write the report again") from error
+
+
+def _plain(tree: Tree) -> dict[str, Any]:
+    body = asdict(tree)
+    body["keys"] = [list(asdict(row).values()) for row in tree.keys]
+    if tree.decode is not None:
+        body["decode"] = _plain(tree.decode)
+    return body
+
+
+def _tree(body: dict[str, Any]) -> Tree:
+    elements, control, search = (body.pop(name) for name in ("elements", "control", "search"))
+    decode = body.pop("decode")
+    return Tree(
+        verdict=Verdict(body.pop("verdict")),
+        counts=Counts(**body.pop("counts")),
+        level=Level(body.pop("level")),
+        level_asked=Level(body.pop("level_asked")),
+        keys=[KeyRow(*row) for row in body.pop("keys")],
+        inputs=[KeyRow(**row) for row in body.pop("inputs")],
+        elements=None if elements is None else _elements(elements),
+        states=[_state_diff(state) for state in body.pop("states")],
+        decode=None if decode is None else _tree(decode),
+        control=None if control is None else Control(**control),
+        search=None if search is None else Search(**search),
+        greedy=[(pos, ref, dut) for pos, ref, dut in body.pop("greedy")],
+        **body,
+    )
+
+
+def _elements(body: dict[str, Any]) -> Elements:
+    rows = [ElementRow(**{**row, "index": tuple(row["index"])}) for row in body.pop("rows")]
+    pairs: dict[str, Any] = {
+        name: [tuple(pair) for pair in body.pop(name)] for name in ("histogram", "groups")
+    }
+    return Elements(rows=rows, **pairs, **body)
+
+
+def _state_diff(body: dict[str, Any]) -> StateDiff:
+    parts = [StatePart(**part) for part in body.pop("parts")]
+    return StateDiff(parts=parts, **body)

@@ -1,0 +1,319 @@
+"""The sentences that every report for people shares, so that they cannot disagree.
+
+A sentence says what the tree holds. Numbers have thousands commas; N of N, never a percentage.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from parity.status import Level, Verdict
+from parity.tree import Control, Counts, Elements, KeyRow, KeyState, Search, StateDiff, Tree
+from parity_reports.values import parse_key
+
+Span = tuple[str, str]  # text, and the role it plays: "", "key", "good", "bad", "warn", ...
+
+CONTAMINATED = "contaminated start"
+DUMP_LEVEL = "dump level"
+UNTYPED = "dtype and shape not recorded"
+_VERDICTS = {
+    Verdict.SAME: ("SAME", "good"),
+    Verdict.DIVERGED: ("DIVERGED", "bad"),
+    Verdict.UNSTABLE: ("UNSTABLE", "bad"),
+    Verdict.NOT_RUN: ("NOT RUN", "warn"),
+}
+_STATE_WORDS = {
+    KeyState.MISSING: "missing in the dut",
+    KeyState.EXTRA: "not in the ref",
+    KeyState.NOT_COMPARABLE: "not comparable",
+}
+_PARTS = {"k": "K", "ks": "K scales", "v": "V", "vs": "V scales", "s": "S"}
+
+
+def of(part: int, whole: int) -> str:
+    """``2,054 of 2,120``."""
+    return f"{part:,} of {whole:,}"
+
+
+def counted(number: int, unit: str) -> str:
+    """``1 ULP``, ``2 ULP``, ``1 step``, ``2 steps``."""
+    plural = "" if number == 1 or unit.isupper() else "s"
+    return f"{number:,} {unit}{plural}"
+
+
+def verdict_spans(tree: Tree) -> list[Span]:
+    """The verdict line: the word, the place and kind, and what qualifies them."""
+    spans: list[Span] = [_VERDICTS[tree.verdict], ("  ", ""), *_place(tree)]
+    return [*spans, *((f", {text}", "") for text in qualifiers(tree))]
+
+
+def qualifiers(tree: Tree) -> list[str]:
+    """What must stand beside the verdict, because the verdict means less, or other, without it."""
+    if tree.verdict is Verdict.NOT_RUN:
+        return []
+    found = [_emulated(tree)]
+    found.append("decode only" if tree.run.get("prefill") == "ref" else "")
+    found.append(UNTYPED if _untyped(tree) else "")
+    if tree.control is not None and tree.control.kind == DUMP_LEVEL:
+        found.append("control: dump level")
+    if tree.control is not None and not tree.control.fired:
+        found.append("control did not fire")
+    return [text for text in found if text]
+
+
+def quiet_line(tree: Tree) -> str:
+    """The one line of ``-q``."""
+    verdict, counts = tree.verdict, tree.counts
+    if verdict is Verdict.NOT_RUN:
+        reason, *steps = reason_lines(tree)
+        # Two blanks part a step from its explanation, for which one line has no room.
+        return f"not run: {reason}" + (f" (next: {steps[0].split('  ')[0]})" if steps else "")
+    if verdict is Verdict.UNSTABLE:
+        return ", ".join([f"unstable: {_unstable(tree)}", *qualifiers(tree)])
+    if verdict is Verdict.SAME:
+        facts = [f"{of(counts.same, counts.total)} keys", f"level {tree.level}"]
+        if tree.first is not None:
+            facts.append(f"first difference {tree.first}")
+    else:
+        facts = [_text(_where(tree, at=""))]
+        facts += [*_changes(counts), f"level {tree.level}"]
+    if tree.control is not None and tree.control.fired and tree.control.kind != DUMP_LEVEL:
+        facts.append("control fired")
+    return f"{verdict}: {', '.join([*facts, *qualifiers(tree)])}"
+
+
+def reason_lines(tree: Tree) -> list[str]:
+    """Of a run that was not run: why, then what to do next, one line each."""
+    return [line for line in tree.reason.split("\n") if line] or ["nothing was compared"]
+
+
+def first_row(tree: Tree) -> KeyRow | None:
+    """The row of the first key that differs, if the tree lists it."""
+    rows = (row for row in tree.keys if row.key == tree.first)
+    return next((row for row in rows if row.state != KeyState.SAME), None)
+
+
+def keys_sentence(tree: Tree) -> str:
+    """``1,204 of 2,120 differ, 3 missing; 530 equal before the first``."""
+    counts = tree.counts
+    parts = [f"{of(counts.differ, counts.total)} differ"]
+    rest = {"missing": counts.missing, "extra": counts.extra}
+    rest |= {"not comparable": counts.not_comparable}
+    parts += [f"{number:,} {word}" for word, number in rest.items() if number]
+    sides = f" (ref {counts.ref:,}, dut {counts.dut:,})" if counts.ref != counts.dut else ""
+    first = first_row(tree)
+    # A large tree lists only what differs, so that there is nothing to count.
+    listed = len(tree.keys) == counts.total
+    if first is None or not listed or tree.reason == CONTAMINATED:
+        return ", ".join(parts) + sides
+    before = tree.keys[: tree.keys.index(first)]
+    equal = sum(row.state == KeyState.SAME for row in before)
+    return f"{', '.join(parts)}{sides}; {equal:,} equal before the first"
+
+
+def inputs_sentence(tree: Tree) -> str:
+    """``equal: qrope, k, ks``; where one differs, each with its state."""
+    first = parse_key(tree.first or "")
+    names = []
+    for row in tree.inputs:
+        key = parse_key(row.key)
+        near = key and first and (key.pos, key.layer) == (first.pos, first.layer)
+        names.append((key.field if key and near else row.key, row.state))
+    if all(state == KeyState.SAME for _, state in names):
+        return f"equal: {', '.join(name for name, _ in names)}"
+    return ", ".join(f"{name} {state}" for name, state in names)
+
+
+def control_sentence(control: Control) -> str:
+    """``fired: 1 ULP at t34_l19_qrope element 12, found at that key``."""
+    if control.kind == DUMP_LEVEL:
+        planted = f"dump level, one digit changed at {control.key}"
+    else:
+        planted = f"{counted(1, control.unit)} at {control.key}"
+    element = "" if control.element is None else f" element {control.element}"
+    found = "found at that key" if control.found == control.key else f"found at {control.found}"
+    if control.found is None:
+        found = "not found"
+    return f"{'fired' if control.fired else 'did not fire'}: {planted}{element}, {found}"
+
+
+def search_sentence(search: Search) -> str:
+    """``7 of 198 digests read, 4 runs, then layer t33_l7 with all its fields``."""
+    runs = f"{search.runs:,} run{'' if search.runs == 1 else 's'}"
+    end = "no digest differs"
+    if search.layer is not None:
+        end = f"then layer {search.layer} with all its fields"
+    return f"{of(search.digests_read, search.digests_total)} digests read, {runs}, {end}"
+
+
+def decode_sentence(decode: Tree) -> str:
+    """What decoding from the ref's state gave, after a contaminated start."""
+    counts = decode.counts
+    if decode.verdict is Verdict.SAME:
+        equal = of(counts.same, counts.total)
+        return f"from the ref's state: same, {equal}. Decoding is not to blame"
+    if decode.verdict is Verdict.NOT_RUN:
+        return f"from the ref's state: not run: {'; '.join(reason_lines(decode))}"
+    place = f"{decode.verdict}, {_text(_place(decode))}"
+    return f"from the ref's state: {place}; {keys_sentence(decode)}"
+
+
+def states_sentence(states: list[StateDiff]) -> str:
+    """``equal before and after``, or what differs where."""
+    when = {"start": "before", "end": "after"}
+    equal = [when.get(state.when, state.when) for state in states if state.equal]
+    texts = [f"equal {' and '.join(equal)}"] if equal else []
+    for state in states:
+        if not state.equal:
+            name = when.get(state.when, state.when)
+            texts.append(f"{name}: {parts_sentence(state)}, first at {state.first}")
+    return "; ".join(texts)
+
+
+def parts_sentence(state: StateDiff) -> str:
+    """``K scales 911 of 1,536 rows differ, K 604 of 1,536``: parts summed over the layers."""
+    rows: dict[str, list[int]] = {}
+    notes: list[str] = []
+    for part in state.parts:
+        layer, _, field = part.name.partition("_")
+        name = field if field and layer[:1] == "l" and layer[1:].isdigit() else part.name
+        total = rows.setdefault(name, [0, 0])
+        total[0] += part.differ
+        total[1] += part.rows
+        if part.note:
+            notes.append(f"{part.name}: {part.note}")
+    unequal = [(name, of(*total)) for name, total in rows.items() if total[0]]
+    texts = [f"{_PARTS.get(name, name)} {count}" for name, count in unequal]
+    if texts:
+        texts[0] += " rows differ"
+    return ", ".join([*texts, *notes])
+
+
+def greedy_sentence(tree: Tree) -> str:
+    """Whether the greedy choices agree, and where they do not (at most four places)."""
+    flips = [row for row in tree.greedy if row[1] != row[2]]
+    if not flips:
+        return f"same token at {of(len(tree.greedy), len(tree.greedy))} positions"
+    places = ", ".join(f"t{pos} ref {ref} dut {dut}" for pos, ref, dut in flips[:4])
+    more = f", {len(flips) - 4:,} more" if len(flips) > 4 else ""
+    return f"other token at {of(len(flips), len(tree.greedy))} positions: {places}{more}"
+
+
+def elements_sentence(elements: Elements, axis: str) -> str:
+    """``37 of 128 elements differ, at most 1 ULP: head 1 24, head 2 13``."""
+    text = f"{of(elements.differ, elements.total)} elements differ"
+    if elements.max_ulp is not None:
+        text += f", at most {counted(elements.max_ulp, elements.unit)}"
+    if not elements.rows or len(elements.rows[0].index) < 2 or not elements.groups:
+        return text
+    groups = [f"{axis} {index} {count:,}" for index, count in elements.groups[:6]]
+    if len(elements.groups) > 6:
+        groups.append(f"and {len(elements.groups) - 6:,} more")
+    return f"{text}: {', '.join(groups)}"
+
+
+def histogram_sentence(elements: Elements) -> str:
+    """``by distance: 1 ULP 30, zero sign 7``; empty when all fall into one bin."""
+    bins = [(label, count) for label, count in elements.histogram if count]
+    if len(bins) < 2:
+        return ""
+    return "by distance: " + ", ".join(f"{label}: {count:,}" for label, count in bins)
+
+
+def side_facts(header: Mapping[str, str]) -> str:
+    """``parity_cuda 0.4.0, exact, NVIDIA H200``: what a header says and the spec does not."""
+    engine = " ".join(header[name] for name in ("engine", "version") if header.get(name))
+    said = header.get("spec", "")
+    tier = header.get("tier", "")
+    parts = [engine, "" if f":{tier}" in said else tier]
+    variants = re.split("[,+ ]+", header.get("variants", ""))
+    parts += [name for name in variants if name != "none" and name not in said]
+    parts += [header.get("device", ""), "emulated" if header.get("emulated") == "yes" else ""]
+    return ", ".join(part for part in parts if part)
+
+
+def model_sentence(tree: Tree) -> str:
+    """``moe-48 seed 7, weights digest equal on both sides``."""
+    seed = tree.run.get("seed")
+    text = tree.run.get("model", "") + (f" seed {seed}" if seed else "")
+    ref, dut = tree.ref.get("weights"), tree.dut.get("weights")
+    if not ref or not dut:
+        return text
+    if ref == dut:
+        return f"{text}, weights digest equal on both sides"
+    return f"{text}, weights digests differ: ref {ref} dut {dut}"
+
+
+def run_sentence(run: Mapping[str, str]) -> str:
+    """``32 tokens prefilled by each side, then t32 to t35``."""
+    tokens, positions = run.get("tokens", ""), run.get("positions", "")
+    by = {"own": " prefilled by each side", "ref": " prefilled by the ref for both sides"}
+    start = f"{tokens} token{'' if tokens == '1' else 's'}{by.get(run.get('prefill', ''), '')}"
+    first, _, last = positions.partition(":")
+    span = f"t{first} to t{last}" if first.isdigit() and last.isdigit() else positions
+    return ", then ".join(part for part in (start if tokens else "", span) if part)
+
+
+def _place(tree: Tree) -> list[Span]:
+    if tree.verdict is Verdict.NOT_RUN:
+        return [(reason_lines(tree)[0], "")]
+    if tree.verdict is Verdict.UNSTABLE:
+        return [(_unstable(tree), "")]
+    if tree.verdict is Verdict.DIVERGED:
+        return _where(tree)
+    counts = tree.counts
+    equal = f"{of(counts.same, counts.total)} keys equal"
+    if tree.level is Level.BIT:
+        return [(f"{equal}, bit for bit", "")]
+    spans: list[Span] = [(f"at level {tree.level}, not bit for bit: {equal}", "")]
+    return [*spans, (", first difference ", ""), (tree.first, "key")] if tree.first else spans
+
+
+def _where(tree: Tree, at: str = "first at ") -> list[Span]:
+    reason = f"{tree.reason}, " if tree.reason else ""
+    start = next((state for state in tree.states if not state.equal), None)
+    if start is not None and (tree.reason == CONTAMINATED or tree.first is None):
+        which = "" if tree.reason == CONTAMINATED else f"{start.when} state, "
+        return [(f"{reason}{which}{at}", ""), (start.first or "", "key")]
+    if tree.first is None:
+        return [(tree.reason, "")]
+    spans: list[Span] = [(f"{reason}{at}", ""), (tree.first, "key")]
+    row = first_row(tree)
+    if row is not None and row.segment:
+        spans.append((f" in segment {row.segment}", ""))
+    if row is not None and row.state in _STATE_WORDS:
+        spans.append((f", {_STATE_WORDS[row.state]}", ""))
+    return spans
+
+
+def _text(spans: list[Span]) -> str:
+    return "".join(text for text, _ in spans)
+
+
+def _unstable(tree: Tree) -> str:
+    if tree.first is None or tree.first in tree.reason:
+        return tree.reason or "a side differs from itself"
+    return ", ".join(part for part in (tree.reason, f"first at {tree.first}") if part)
+
+
+def _changes(counts: Counts) -> list[str]:
+    """``1,204 of 2,120 keys``, and keys that only one side has."""
+    found = [f"{of(counts.differ, counts.total)} keys"] if counts.differ else []
+    if counts.missing:
+        found.append(f"{counts.missing:,} missing")
+    if counts.extra:
+        found.append(f"{counts.extra:,} extra")
+    return found
+
+
+def _untyped(tree: Tree) -> bool:
+    if any(note.startswith(UNTYPED) for note in tree.notes):
+        return True
+    return any("[" not in text for row in tree.keys for text in (row.ref, row.dut) if text)
+
+
+def _emulated(tree: Tree) -> str:
+    sides = {"ref": tree.ref, "dut": tree.dut}
+    names = [name for name, header in sides.items() if header.get("emulated") == "yes"]
+    return f"{' and '.join(names)} emulated" if names else ""

@@ -1,0 +1,1 @@
+"""Tests of the presenters and of progress: goldens, hostile data, planted contradictions."""
