@@ -73,8 +73,8 @@ def run_facts(run: Run, fed: Sequence[int]) -> dict[str, str]:
         "model": run.model.label,
         "prompt": ",".join(map(str, run.prompt)),
         "fed": ",".join(map(str, fed)),
-        "positions": f"{run.start}..{run.positions - 1}",
-        "prefilled": str(run.start),
+        "positions": f"{run.start}:{run.positions - 1}",
+        "tokens": str(run.start),
         "prefill": run.prefill,
         "tokens_from": run.tokens_from,
     }

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from parity.dump import FORMAT, HEADER_NAME, HEADER_NAMES, MAIN, Dump
 from parity.errors import InputError, ParityBug
-from parity.keys import Key
+from parity.keys import FREE, Key
 
 
 def write_dump(dump: Dump, path: Path, *, plain: bool = False, force: bool = False) -> None:
@@ -43,7 +43,7 @@ def format_lines(dump: Dump, plain: bool) -> Iterator[str]:
             yield f"# segment {_checked('segment', name)}"
         for entry in dump.segments[name]:
             tag = entry.key.tag
-            if Key.parse(tag) != entry.key:
+            if entry.key.pos == FREE or Key.of_name(tag) != entry.key:
                 raise ParityBug(f"a dump cannot hold the key {entry.key!r}")
             yield f"{tag} {entry.digest:016x}" if plain else f"{tag} {entry.value_text()}"
 

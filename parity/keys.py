@@ -146,15 +146,16 @@ class _Chains:
         kinds = {(min(pos, 0), layer is None, field) for pos, layer, field in keys}
         if all(self._knows(Key(pos, None if outer else 0, name)) for pos, outer, name in kinds):
             return  # the usual case, much quicker than the loop below
-        latest: dict[tuple[int, int | None], str] = {}  # field seen last at a position and layer
+        latest: dict[tuple[int, int | None, bool], str] = {}  # the field last seen at a place
         with_layers: set[int] = set()  # positions whose layers have begun
         for key in keys:
             if key.layer is not None:
                 with_layers.add(key.pos)
+            place = (key.pos, key.layer, key.pos in with_layers)
             if not self._knows(key):
-                after = latest.get(key[:2], "")
-                self._chain(key, after, key.pos in with_layers).add(key.field, after)
-            latest[key[:2]] = key.field
+                after = latest.get(place, "")
+                self._chain(key, after, place[2]).add(key.field, after)
+            latest[place] = key.field
 
     def _knows(self, key: Key) -> bool:
         if key.layer is not None:

@@ -135,6 +135,7 @@ def _write_stdout(presenter: Presenter, tree: Tree, options: Options) -> None:
     except BrokenPipeError:
         _abandon(stream)  # the reader has seen enough
     except OSError as error:
+        _abandon(stream)
         raise _unwritable("stdout", error) from error
 
 

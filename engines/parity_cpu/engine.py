@@ -20,6 +20,7 @@ from parity.protocol import EngineSettings, Plan, Step
 from parity_cpu import jit
 from parity_cpu.moe import STATE_FIELDS, KVCache, Moe
 from parity_cpu.tap import Tap, digest_of, type_of
+from parity_cpu.threads import threads, useful_threads
 from parity_cpu.weights import load_tensors
 
 
@@ -61,6 +62,7 @@ class Engine:
         self._family = Moe(model.config, self._tensors)
         self.positions = positions
         self._cache = KVCache.empty(model.config, positions)
+        self._threads = useful_threads(model.config)
         self.reset()
 
     def weights(self) -> Mapping[str, tuple[TensorType, int]]:
@@ -85,7 +87,8 @@ class Engine:
         """One forward of one row."""
         check_tokens(self.model.config, [token], self.length, self.positions)
         tap = Tap(plan)
-        logits = self._family.forward(token, self.length, self._cache, tap)
+        with threads(self._threads):
+            logits = self._family.forward(token, self.length, self._cache, tap)
         self.length += 1
         return Step(logits[0], tap.entries, tap.tensors)
 

@@ -41,8 +41,9 @@ def compile_cubin(
     """Cubin and log for ``arch`` (``sm_90``); InputError names the file that does not compile."""
     nvrtc = _binding()
     names = sorted(sources)
+    texts = [sources[name].encode() for name in names]
     program = nvrtc.createProgram(
-        unit(sources), "kernels.cu", [sources[name] for name in names], names
+        unit(sources), "kernels.cu", texts, [name.encode() for name in names]
     )
     try:
         nvrtc.compileProgram(program, [f"--gpu-architecture={arch}", *flags])

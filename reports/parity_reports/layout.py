@@ -93,10 +93,10 @@ def fold(parts: Sequence[Line], joint: str, width: int) -> list[Line]:
             _close(lines[-1], joint.rstrip())
             lines.append([])
             used = 0
-        elif lines[-1]:
+        if lines[-1]:
             lines[-1].append((joint, ""))
             used += len(joint)
-        elif size == 0:
+        elif not any(text for text, _ in part):
             continue  # a run of blanks does not start a line
         lines[-1] += part
         used += size

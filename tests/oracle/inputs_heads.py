@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from tests.oracle.values import (
     Case,
     F,
     any_exponent,
-    f32_bits,
+    f32_words,
     filled,
     generator,
     normal,
@@ -25,17 +26,20 @@ from tests.oracle.values import (
     up,
 )
 
+Number = float | np.floating[Any]
+
+
 # --- attention -------------------------------------------------------------------------------
 
 # Arguments of expf at its bounds and where it is not correctly rounded; all below zero.
-EXP_POINTS = f32_bits(
-    *(0xBF008732, 0xBFE55C35, 0xC0D7BFFA, 0xC14E4EE7, 0xC239B2D3, 0xC2890F89, 0xBE3510E2),
-    *(0xC2CFF1B4, 0xC2CFF1B5, 0xC2AEAC4F, 0xC2AF0000, 0x80000001, 0xB3000000, 0xBF800000),
-)
+EXP_POINTS = f32_words("""
+    bf008732 bfe55c35 c0d7bffa c14e4ee7 c239b2d3 c2890f89 be3510e2
+    c2cff1b4 c2cff1b5 c2aeac4f c2af0000 80000001 b3000000 bf800000
+""")
 HD = 8
 
 
-def _from_scores(scores: Sequence[float] | Array, v_scale: Array | None = None) -> Args:
+def _from_scores(scores: Sequence[Number] | Array, v_scale: Array | None = None) -> Args:
     """One head whose key t has exactly the score scores[t]: q = 1, k = +-1, scale = |score|."""
     wanted = np.asarray(scores, F)
     keys = wanted.shape[0]
@@ -95,7 +99,7 @@ def _value_cases() -> Iterator[Case]:
 
 
 def _random_attention(name: str, shape: tuple[int, int, int, int], pos: int, cap: int) -> Args:
-    """shape = (M, n_q, n_kv, hd). Slots past the last key hold q = 127 and NaN scales (B14)."""
+    """shape = (M, n_q, n_kv, hd). Slots past the last key hold q = 127, NaN scales."""
     rows, n_q, n_kv, hd = shape
     rng = generator(name)
     q = rng.integers(-127, 128, (rows, n_q, hd), dtype=np.int8)
@@ -162,7 +166,7 @@ def attention_int8() -> Iterator[Case]:
 # --- router ----------------------------------------------------------------------------------
 
 
-def _logits(*rows: Sequence[float]) -> Array:
+def _logits(*rows: Sequence[Number]) -> Array:
     return rows_of(*(np.array(row, F) for row in rows))
 
 

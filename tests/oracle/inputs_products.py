@@ -100,9 +100,9 @@ def q4_matvec() -> Iterator[Case]:
     x = rows_of(np.ones(64, F), np.arange(64, dtype=F), -np.arange(64, dtype=F))
     yield "every nibble under every scale", (scales, ramp_nibbles(count, 2), x)
     for name, byte in (("one", ALL_ONE), ("minus one", ALL_MINUS_ONE), ("zero", ALL_ZERO)):
-        rows = rows_of(filled(64, ZEROS[1:]), normal(f"q4 weights {name}", 64))
-        yield f"all weights {name}", (scales, _payload(byte, count, 2), rows)
-    wide = np.full((1, 64), F(2.0**125))
+        x = rows_of(filled(64, ZEROS[1:]), normal(f"q4 weights {name}", 64))
+        yield f"all weights {name}", (scales, _payload(byte, count, 2), x)
+    wide = np.full((1, 64), 2.0**125, F)
     yield "block sums overflow", (scales[:1], _payload(ALL_ONE, 1, 2), wide)
     for rows, blocks, tokens in (
         (1, 1, 1),
@@ -118,9 +118,9 @@ def q4_matvec() -> Iterator[Case]:
         x = any_exponent(f"{name} exponents", tokens, blocks * 32, low=-12, high=12)
         yield f"{name}, any exponent", (any_scales(name, rows, blocks), qs, x)
     for name, value in (("NaN", np.nan), ("infinity", np.inf)):
-        rows = normal(f"q4 one {name}", 3, 64)
-        rows[1, 40] = value
-        args = (random_scales(name, 4, 2), random_nibbles(name, 4, 2), rows)
+        x = normal(f"q4 one {name}", 3, 64)
+        x[1, 40] = value
+        args = (random_scales(name, 4, 2), random_nibbles(name, 4, 2), x)
         yield f"{NON_FINITE}one {name}", args
     opposite = np.full((1, 64), FLT_MAX)
     opposite[0, 32:] = -FLT_MAX
@@ -163,9 +163,9 @@ def f32_matvec() -> Iterator[Case]:
         x = any_exponent(f"{name} exponents", tokens, cols, low=-12, high=12)
         yield f"{name}, any exponent", (w, x)
     for name, value in (("NaN", np.nan), ("infinity", np.inf)):
-        rows = normal(f"f32 one {name}", 3, 16)
-        rows[1, 7] = value
-        yield f"{NON_FINITE}one {name}", (normal(name, 4, 16), rows)
+        x = normal(f"f32 one {name}", 3, 16)
+        x[1, 7] = value
+        yield f"{NON_FINITE}one {name}", (normal(name, 4, 16), x)
     opposite = filled(16, signed(FLT_MAX))[None]
     yield f"{NON_FINITE}infinities of opposite sign", (opposite, np.full((1, 16), FLT_MAX))
 
@@ -263,13 +263,13 @@ def combine() -> Iterator[Case]:
     """ores f32[M, hidden], down f32[M, k, hidden], probs f32[M, k]."""
     kinds = TAME.shape[0]
     down = np.stack([picked(f"combine {rank}", TAME, kinds) for rank in range(3)])[None]
-    for name, probs in (
-        ("thirds", [0.5, 0.3, 0.2]),
+    for name, weights in (
+        ("unequal", [0.5, 0.3, 0.2]),
         ("one and zeros", [1.0, 0.0, 0.0]),
         ("subnormal", [1.0, MIN_SUBNORMAL, 2.0**-130]),
         ("ones", [1.0, 1.0, 1.0]),
     ):
-        yield f"every kind, probabilities {name}", (TAME[None], down, np.array([probs], F))
+        yield f"every kind, probabilities {name}", (TAME[None], down, np.array([weights], F))
     ores, down = np.meshgrid(ZEROS, np.append(ZEROS, [1.0, -1.0]).astype(F))
     for p in (0.0, 0.25, 1.0):
         args = (ores.reshape(1, -1), down.reshape(1, 1, -1).copy(), np.full((1, 1), p, F))

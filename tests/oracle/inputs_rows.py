@@ -26,7 +26,7 @@ from tests.oracle.values import (
     any_bits,
     any_exponent,
     down,
-    f32_bits,
+    f32_words,
     filled,
     normal,
     picked,
@@ -197,12 +197,11 @@ def quant16() -> Iterator[Case]:
 # --- RoPE ------------------------------------------------------------------------------------
 
 # Arguments at the branch bounds of cosf and sinf and at results that are not correctly rounded.
-ANGLES = f32_bits(
-    *(0x00000001, 0x38FFFFFF, 0x39000000, 0x3BFFFFFF, 0x3C000000, 0x3F490FDA, 0x3F490FDB),
-    *(0x3FC90FDB, 0x40490FDB, 0x42C80000, 0x461C4000, 0x4B800455, 0x4B800456, 0x4F490FDA),
-    *(0x4F490FDB, 0x50A3E87F, 0x73DAADEC, 0x7F7FFFFF, 0x80000000, 0xBF490FDB, 0xC2C80000),
-    *(0x00000000, 0xCF490FDB, 0xF3DAADEC),
-)
+ANGLES = f32_words("""
+    00000001 38ffffff 39000000 3bffffff 3c000000 3f490fda 3f490fdb 3fc90fdb 40490fdb 42c80000
+    461c4000 4b800455 4b800456 4f490fda 4f490fdb 50a3e87f 73daadec 7f7fffff 80000000 bf490fdb
+    c2c80000 00000000 cf490fdb f3daadec
+""")
 
 
 def _rope_positions() -> Iterator[Case]:
@@ -231,7 +230,7 @@ def rope() -> Iterator[Case]:
         name = f"{rot} of {hd} rotate"
         yield name, (normal(name, 2, 3, hd), inv_freq(theta, rot), 29)
     rest = np.concatenate([normal("rope rest", 8), SPECIALS, np.array([np.nan], F)])
-    rest[-1:] = f32_bits(0x7FC12345)
+    rest[-1:] = f32_words("7fc12345")
     yield f"{NON_FINITE}a NaN passes in the rest", (rest[None, None], inv_freq(1e4, 8), 5)
 
 
@@ -240,8 +239,8 @@ def rope() -> Iterator[Case]:
 # -x where expf is not correctly rounded, its bounds, and where sigmoid saturates.
 SIGMOID_POINTS = np.concatenate(
     [
-        -f32_bits(0xBF008732, 0xBFE55C35, 0xC0D7BFFA, 0xC14E4EE7, 0xC239B2D3, 0xC2890F89),
-        -f32_bits(0x42B17217, 0x42B17218, 0xC2CFF1B4, 0xC2CFF1B5, 0xC2AEAC4F, 0xBE3510E2),
+        -f32_words("bf008732 bfe55c35 c0d7bffa c14e4ee7 c239b2d3 c2890f89"),
+        -f32_words("42b17217 42b17218 c2cff1b4 c2cff1b5 c2aeac4f be3510e2"),
         signed(16.0, 17.0, up(16.63), 20.0, 88.0, 89.0, 104.0),
     ]
 )

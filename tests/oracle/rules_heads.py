@@ -11,7 +11,7 @@ from tests.oracle.exact import Exact
 from tests.oracle.rules import Array, F, Number, Rule, exacts, f32s, from_bits, row, total
 
 MINUS_ZERO = 0x80000000
-# cosf and sinf of 100 and of 10000, and expf of two arguments: ucrt.md's worked examples.
+# cosf and sinf of 100 and of 10000, and expf of two arguments: worked examples of section 4.
 COS_100, SIN_100 = 0x3F5CC0EE, 0xBF01A12E
 COS_10000, SIN_10000 = 0xBF73C074, 0xBE9C797D
 EXP_MINUS_1 = 0x3EBC5AB2
@@ -111,10 +111,14 @@ def _attention_args(
     signs = [(s.value > 0) - (s.value < 0) for s in scores]
     sizes = f32s(*scores).view(np.uint32) & np.uint32(0x7FFFFFFF)
     return (
-        *(np.ones((1, 1, 1), np.int8), np.ones((1, 1), F)),
-        *(np.array(signs, np.int8).reshape(keys, 1, 1), sizes.view(F).reshape(keys, 1)),
-        *(np.array(v, np.int8).reshape(keys, 1, 1), f32s(*v_scale).reshape(keys, 1)),
-        *(F(1), keys - 1),
+        np.ones((1, 1, 1), np.int8),
+        np.ones((1, 1), F),
+        np.array(signs, np.int8).reshape(keys, 1, 1),
+        sizes.view(F).reshape(keys, 1),
+        np.array(v, np.int8).reshape(keys, 1, 1),
+        f32s(*v_scale).reshape(keys, 1),
+        F(1),
+        keys - 1,
     )
 
 
@@ -130,42 +134,23 @@ def _attention_rule(
     return Rule("1.8", name, "attention_int8", _attention_args(s, v, vs), (out,), wrong)
 
 
+# What the step does: scores, v, value scales, the variant that must show.
+STEPS = (
+    ("(p*vs)*v", (0, -1, -1), (2, 0, -123), (0.3, 0.7, 0.3), "value scaled before the weight"),
+    ("one pass", (-1, 0, 0), (38, -84, -84), (0.7, 0.1, 0.1), "two passes"),
+    ("acc / l", (-1, 0, 0), (67, -12, -7), (0.7, 0.3, 0.1), "times the reciprocal of the sum"),
+    ("no fma", (0, -1, 0), (-3, -120, 101), (0.3, 0.3, 0.7), "fused"),
+    ("c on acc", (-1, 0, -1), (18, 89, 78), (0.1, 0.3, 0.1), "correction skipped"),
+    ("c on l", (-1, 0, -1), (18, 89, 78), (0.1, 0.3, 0.1), "correction of the values alone"),
+    ("keys ascend", (0, -1, 0), (8, -71, 68), (0.3, 0.3, 0.7), "keys descending"),
+    ("maximum", (100, 99, 100), (3, 5, 7), (0.1, 0.3, 0.7), "maximum not subtracted"),
+)
+
+
 def attention() -> Iterator[Rule]:
     """The running softmax, step by step."""
-    a, b, c = 0.1, 0.3, 0.7
-    yield from (
-        _attention_rule(name, scores, v, v_scale, (wrong,))
-        for name, scores, v, v_scale, wrong in (
-            *(
-                (
-                    "(p*vs)*v",
-                    (0, -1, -1),
-                    (2, 0, -123),
-                    (b, c, b),
-                    "value scaled before the weight",
-                ),
-                ("one pass", (-1, 0, 0), (38, -84, -84), (c, a, a), "two passes"),
-            ),
-            *(
-                (
-                    "acc / l",
-                    (-1, 0, 0),
-                    (67, -12, -7),
-                    (c, b, a),
-                    "times the reciprocal of the sum",
-                ),
-                ("no fma", (0, -1, 0), (-3, -120, 101), (b, b, c), "fused"),
-            ),
-            *(
-                ("c on acc", (-1, 0, -1), (18, 89, 78), (a, b, a), "correction skipped"),
-                ("c on l", (-1, 0, -1), (18, 89, 78), (a, b, a), "correction of the values alone"),
-            ),
-            *(
-                ("keys ascend", (0, -1, 0), (8, -71, 68), (b, b, c), "keys descending"),
-                ("maximum", (100, 99, 100), (3, 5, 7), (a, b, c), "maximum not subtracted"),
-            ),
-        )
-    )
+    for name, scores, v, v_scale, fault in STEPS:
+        yield _attention_rule(name, scores, v, v_scale, (fault,))
     point = float(Exact.from_bits(POINT).value)
     wrong = ("correctly rounded exp",)
     yield _attention_rule("expf is the UCRT's", (0, point), (0, 127), (1, 1), wrong)
@@ -180,9 +165,14 @@ def _attention_shapes() -> Iterator[Rule]:
     score = (Exact(-81 * 81) * (scale * k_scale)) * sm_scale
     out = f32s(_online([Exact(0), score], (0, 1), exacts((1, 1)))).reshape(1, 1, 1)
     args = (
-        *(np.array([[[81]]], np.int8), f32s(scale)[None]),
-        *(np.array([[[0]], [[-81]]], np.int8), f32s(Exact(1), k_scale)[:, None]),
-        *(np.array([[[0]], [[1]]], np.int8), np.ones((2, 1), F), f32s(sm_scale)[0], 1),
+        np.array([[[81]]], np.int8),
+        f32s(scale)[None],
+        np.array([[[0]], [[-81]]], np.int8),
+        f32s(Exact(1), k_scale)[:, None],
+        np.array([[[0]], [[1]]], np.int8),
+        np.ones((2, 1), F),
+        f32s(sm_scale)[0],
+        1,
     )
     wrong = ("scores scaled left to right", "softmax scale joins the scales")
     name = "(f32(dot) * (q_scale * k_scale)) * sm_scale"
@@ -209,8 +199,10 @@ def _mask() -> Rule:
     rows = (np.ones((2, 1, 1), np.int8), np.ones((2, 1), F))
     seen = [_online(scores[:n], v[:n], one[:n]) for n in (2, 3)]
     wrong = (
-        *("every row sees the whole block", "mask at the top left"),
-        *("one slot too many", "newest key left out"),
+        "every row sees the whole block",
+        "mask at the top left",
+        "one slot too many",
+        "newest key left out",
     )
     out = f32s(*seen).reshape(2, 1, 1)
     args = (*rows, *args[2:7], 1)

@@ -13,10 +13,17 @@ from tests.oracle.inputs import OPS
 from tests.oracle.rules import Rule, RuleTable
 
 TABLES: tuple[RuleTable, ...] = (
-    *(rules_rows.norms, rules_rows.quantising, rules_rows.elements),
-    *(rules_products.embedding, rules_products.q4_products, rules_products.f32_products),
-    *(rules_products.expert_products, rules_products.expert_sums),
-    *(rules_heads.rotations, rules_heads.attention, rules_heads.routing),
+    rules_rows.norms,
+    rules_rows.quantising,
+    rules_rows.elements,
+    rules_products.embedding,
+    rules_products.q4_products,
+    rules_products.f32_products,
+    rules_products.expert_products,
+    rules_products.expert_sums,
+    rules_heads.rotations,
+    rules_heads.attention,
+    rules_heads.routing,
 )
 RULES = [rule for table in TABLES for rule in table()]
 

@@ -20,9 +20,9 @@ MIN_SUBNORMAL = F(np.finfo(F).smallest_subnormal)
 NON_FINITE = "non-finite: "
 
 
-def f32_bits(*bits: int) -> Array:
-    """The binary32 values with these bit patterns."""
-    return np.array(bits, np.uint32).view(F)
+def f32_words(words: str) -> Array:
+    """The binary32 values with these bit patterns, eight hexadecimal digits each."""
+    return np.array([int(word, 16) for word in words.split()], np.uint32).view(F)
 
 
 def up(x: float | np.float32) -> np.float32:

@@ -20,7 +20,9 @@ def first_line(tree: Tree) -> str:
 
 
 def with_header(tree: Tree, side: str, **values: str) -> Tree:
-    return replace(tree, **{side: {**getattr(tree, side), **values}})
+    if side == "ref":
+        return replace(tree, ref={**tree.ref, **values})
+    return replace(tree, dut={**tree.dut, **values})
 
 
 def test_emulated_stands_in_the_verdict_line() -> None:
@@ -130,6 +132,23 @@ def test_rows_that_the_json_does_not_hold_are_counted() -> None:
     assert "  96 more, 2 of them in run.json\n" in ConsoleReport().render(
         tree, json_path="run.json"
     )
+
+
+def test_a_segment_shows_its_own_strip() -> None:
+    other = trees.key_rows(layers=(7,), segment="m=2")
+    rows = [*other, *trees.stopped().keys]
+    text = show(replace(trees.stopped(), keys=rows, counts=trees.count(rows)))
+    strip = (
+        "  t33 after the last layer in segment m=4\n  final_normed DIFF · logits not comparable\n"
+    )
+    assert strip in text
+    assert "24 equal before the first" in text
+
+
+def test_a_large_tree_that_lists_only_differences_counts_none_before_them() -> None:
+    rows = [row for row in trees.red().keys if row.state != KeyState.SAME]
+    text = show(replace(trees.red(), keys=rows))
+    assert "  keys     5 of 35 differ\n" in text
 
 
 def test_elements_of_another_key_carry_its_name() -> None:

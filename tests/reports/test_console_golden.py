@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from parity_reports.console import ConsoleReport
 from tests.reports import regold, trees
 
 
@@ -31,12 +32,12 @@ def test_red_golden_check_sees(tmp_path: Path, fault: str) -> None:
 @pytest.mark.parametrize("name", trees.ALL)
 def test_the_same_tree_gives_the_same_bytes(name: str) -> None:
     build = trees.ALL[name]
-    assert regold.ConsoleReport().render(build()) == regold.ConsoleReport().render(build())
+    assert ConsoleReport().render(build()) == ConsoleReport().render(build())
 
 
 def test_the_four_mocked_runs_have_their_lines() -> None:
     """The lines of the agreed design, word for word, so that a regold cannot drift from it."""
-    render = regold.ConsoleReport().render
+    render = ConsoleReport().render
     green = render(trees.green()).splitlines()
     assert green[0] == "SAME  35 of 35 keys equal, bit for bit"
     assert green[2:] == [

@@ -119,14 +119,19 @@ constexpr size_t kSharedAlignment = 128;
   static_assert((n) <= emu::kSharedAlignment, "emu: shared memory is aligned to 128 bytes at most");
 
 // A place in a kernel text, for messages and to tell two barriers apart.
-struct Site {
+struct Place {
   const char* file;
   int line;
 };
-inline bool same(Site a, Site b) {
-  return a.line == b.line && (a.file == b.file || !strcmp(a.file, b.file));
+typedef const Place* Site;
+inline bool same(Site a, Site b) {  // instances of a template have a Place each
+  return a == b || (a->line == b->line && !strcmp(a->file, b->file));
 }
-#define EMU_SITE (emu::Site{__FILE__, __LINE__})
+#define EMU_SITE                                            \
+  ([]() -> emu::Site {                                      \
+    static constexpr emu::Place place = {__FILE__, __LINE__}; \
+    return &place;                                          \
+  }())
 
 template <class To, class From>
 EMU_INLINE To bits(From from) {

@@ -18,7 +18,6 @@ struct Block;
 struct alignas(64) Thread {
   uint3 tid;
   int index;
-  Block* block;
   Fiber* fiber;
   uint64_t give, take;  // a warp operation: the value handed in, the value got back
   Site site;            // where it waits
@@ -95,7 +94,8 @@ struct Block {
   Fiber fibers[kMaxThreads];
 };
 
-// The running thread. initial-exec: one load, and the module is loaded once and never unloaded.
+// The running block and thread. initial-exec: one load; a module is never unloaded.
+static thread_local Block* B __attribute__((tls_model("initial-exec")));
 static thread_local Thread* T __attribute__((tls_model("initial-exec")));
 
 EMU_NOTSAN inline uint64_t next_random(Block* b) {  // splitmix64
@@ -176,7 +176,7 @@ EMU_NOTSAN __attribute__((noreturn)) inline void leave(Block* b, Fiber* mine) {
 
 // Gives the whole block up with a message.
 __attribute__((format(printf, 1, 2), noreturn)) EMU_OUTLINE void fail(const char* format, ...) {
-  Block* b = T->block;
+  Block* b = B;
   const uint3 at = b->block_index;
   int n = snprintf(b->failure, sizeof b->failure, "block (%u,%u,%u): ", at.x, at.y, at.z);
   va_list list;
@@ -236,8 +236,8 @@ EMU_OUTLINE __attribute__((noreturn)) void fail_deadlock(Block* b) {
   for (int k = 0; k < 2; k++) {
     if (!waits[k] || n >= sizeof text) continue;
     n += (size_t)snprintf(text + n, sizeof text - n, " %d wait in %s (thread %d at %s:%d),",
-                          waits[k], names[k], last[k]->index, last[k]->site.file,
-                          last[k]->site.line);
+                          waits[k], names[k], last[k]->index, last[k]->site->file,
+                          last[k]->site->line);
   }
   fail("deadlock:%s %d have returned", text, b->count - b->alive);
 }
@@ -263,23 +263,25 @@ EMU_NOTSAN inline void release_block(Block* b) {
 EMU_OUTLINE void check_barrier(Block* b, Thread* t, Site site) {
   if (b->alive < b->count) {
     fail("thread %d waits in __syncthreads at %s:%d, but %d of %d threads have returned", t->index,
-         site.file, site.line, b->count - b->alive, b->count);
+         site->file, site->line, b->count - b->alive, b->count);
   }
   if (b->waiting && !same(b->barrier, site)) {
-    fail("divergent __syncthreads: thread %d at %s:%d, %d others at %s:%d", t->index, site.file,
-         site.line, b->waiting, b->barrier.file, b->barrier.line);
+    fail("divergent __syncthreads: thread %d at %s:%d, %d others at %s:%d", t->index, site->file,
+         site->line, b->waiting, b->barrier->file, b->barrier->line);
   }
 }
 
 // Returns how many threads gave a predicate that holds.
 EMU_OUTLINE int block_barrier(Site site, bool predicate) {
   Thread* t = T;
-  Block* b = t->block;
+  Block* b = B;
 #ifdef EMU_TSAN
   char* sync = &b->sync_barrier[b->round & 1];
   __tsan_release(sync);
 #endif
-  if (b->strict) check_barrier(b, t, site);
+  if (b->strict && (b->alive < b->count || (b->waiting && b->barrier != site))) {
+    check_barrier(b, t, site);
+  }
   b->barrier = t->site = site;
   t->state = kBlockWait;
   b->votes += predicate;
@@ -298,7 +300,7 @@ EMU_NOTSAN inline void finish(Block* b, Thread* t) {
   if (!b->waiting) return;
   if (b->strict) {
     fail("thread %d returned while %d threads wait in __syncthreads at %s:%d", t->index,
-         b->waiting, b->barrier.file, b->barrier.line);
+         b->waiting, b->barrier->file, b->barrier->line);
   }
   if (b->waiting == b->alive) release_block(b);
 }
@@ -316,7 +318,7 @@ EMU_NOTSAN inline void run_thread(Block* b) {
 
 // What every fiber runs: threads one after another, so that one that never waits costs no switch.
 EMU_OUTLINE void run_threads() {
-  Block* b = T->block;
+  Block* b = B;
   Fiber* mine = T->fiber;
 #ifdef EMU_ASAN
   const void* bottom;
@@ -370,6 +372,7 @@ EMU_OUTLINE void clear_failed_block(Block* b) {
 
 // Runs all threads of the block. False: b->failure says why it stopped.
 EMU_OUTLINE bool run_block(Block* b, uint3 index, uint64_t random) {
+  B = b;
   b->block_index = index;
   reset_block(b, random);
 #ifdef EMU_TSAN
@@ -417,7 +420,7 @@ EMU_OUTLINE void poison_shared(SharedArray* array, uint64_t epoch) {
 
 template <class Tag, class Array>
 EMU_INLINE Array& shared_static() {
-  Block* b = T->block;
+  Block* b = B;
   SharedArray* array = &b->shared[SharedSlot<Tag, Array>::slot.index];
   if (array->epoch != b->epoch) poison_shared(array, b->epoch);
   return *(Array*)array->memory;
@@ -425,9 +428,9 @@ EMU_INLINE Array& shared_static() {
 
 template <class V>
 EMU_INLINE V* shared_dynamic(Site site) {
-  Block* b = T->block;
+  Block* b = B;
   if (!b->dynamic_bytes) {
-    fail("%s:%d uses extern __shared__, but the launch gives 0 bytes", site.file, site.line);
+    fail("%s:%d uses extern __shared__, but the launch gives 0 bytes", site->file, site->line);
   }
   return (V*)b->dynamic;
 }

@@ -102,10 +102,7 @@ static Block* parked[kParked];
 EMU_OUTLINE Block* new_block() {
   Block* b = (Block*)__builtin_calloc(1, sizeof(Block));
   if (!b) return nullptr;
-  for (int i = 0; i < (int)kMaxThreads; i++) {
-    b->threads[i].index = i;
-    b->threads[i].block = b;
-  }
+  for (int i = 0; i < (int)kMaxThreads; i++) b->threads[i].index = i;
   b->shared = (SharedArray*)__builtin_calloc((size_t)shared_count + 1, sizeof(SharedArray));
   bool ok = b->shared != nullptr;
   // One allocation an array: the address sanitizer finds an index past its end.

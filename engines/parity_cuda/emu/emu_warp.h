@@ -12,21 +12,21 @@ EMU_OUTLINE void check_gathering(Gathering* g, Block* b, Thread* t, unsigned mas
   const int lane = t->index % kLanes;
   const unsigned returned = b->warps[t->index / kLanes].returned;
   if (!(mask >> lane & 1)) {
-    fail("%s:%d: thread %d is lane %d, which its own mask 0x%08x leaves out", site.file, site.line,
+    fail("%s:%d: thread %d is lane %d, which its own mask 0x%08x leaves out", site->file, site->line,
          t->index, lane, mask);
   }
   if (mask & returned) {
     fail("%s:%d: thread %d waits for lanes that have returned: mask 0x%08x, returned 0x%08x",
-         site.file, site.line, t->index, mask, returned);
+         site->file, site->line, t->index, mask, returned);
   }
   if (!g->arrived) return;
   if (g->mask != mask) {
-    fail("%s:%d: thread %d gives the mask 0x%08x, other lanes 0x%08x", site.file, site.line,
+    fail("%s:%d: thread %d gives the mask 0x%08x, other lanes 0x%08x", site->file, site->line,
          t->index, mask, g->mask);
   }
   if (g->operation != operation || !same(g->site, site)) {
-    fail("divergent warp operation: thread %d at %s:%d, other lanes at %s:%d", t->index, site.file,
-         site.line, g->site.file, g->site.line);
+    fail("divergent warp operation: thread %d at %s:%d, other lanes at %s:%d", t->index, site->file,
+         site->line, g->site->file, g->site->line);
   }
 }
 
@@ -46,12 +46,15 @@ EMU_NOTSAN inline void exchange(Thread* lanes, unsigned mask, int operation) {
 
 EMU_OUTLINE uint64_t gather(Site site, int operation, unsigned mask, uint64_t give, int from) {
   Thread* t = T;
-  Block* b = t->block;
+  Block* b = B;
   const int first = t->index & ~(kLanes - 1), lane = t->index - first;
   // The last warp may be cut short: its missing lanes are no part of a full mask.
   if (b->count - first < kLanes) mask &= (1u << (b->count - first)) - 1;
   Gathering* g = &b->warps[first / kLanes].gatherings[mask ? __builtin_ctz(mask) : 0];
-  check_gathering(g, b, t, mask, operation, site);
+  if (!(mask >> lane & 1) || mask & b->warps[first / kLanes].returned ||
+      (g->arrived && (g->mask != mask || g->operation != operation || g->site != site))) {
+    check_gathering(g, b, t, mask, operation, site);
+  }
   g->mask = mask;
   g->operation = operation;
   g->site = t->site = site;
@@ -124,9 +127,9 @@ EMU_INLINE void sync_warp(Site site, unsigned mask = 0xffffffffu) {
 }  // namespace emu
 
 #define threadIdx (emu::T->tid)
-#define blockIdx (emu::T->block->block_index)
-#define blockDim (emu::T->block->block_dim)
-#define gridDim (emu::T->block->grid_dim)
+#define blockIdx (emu::B->block_index)
+#define blockDim (emu::B->block_dim)
+#define gridDim (emu::B->grid_dim)
 #define warpSize 32
 #define __syncthreads() ((void)emu::block_barrier(EMU_SITE, false))
 #define __syncthreads_count(predicate) emu::block_barrier(EMU_SITE, (predicate) != 0)

@@ -98,7 +98,7 @@ def test_golden_points(module: EmuModule, name: str) -> None:
 def test_random_bit_patterns(module: EmuModule, name: str) -> None:
     x = np.random.default_rng(SEED).integers(0, EVERY_FLOAT, 1 << 20, dtype=np.uint32)
     ref, dut = bits_by_numba(name, x), bits_by_emu(module, name, x)
-    assert is_nan(x).sum() > 8_000
+    assert is_nan(x).sum() > 3_500
     assert words(x[twins_differ(name, ref, dut)]) == []
 
 
@@ -133,7 +133,9 @@ def test_the_launch_cannot_change_a_bit(
 def test_nothing_is_written_past_the_end(module: EmuModule) -> None:
     row = np.zeros(100, np.float32)
     guarded = np.full(104, np.float32(-7.0))
-    module.launch("map_expf", (2,), (64,), (guarded, row, np.int64(100)), schedule=Schedule())
+    module.launch(
+        "map_expf", (2,), (64,), (guarded, row, np.int64(100)), schedule=Schedule(order="ascending")
+    )
     assert guarded.tolist() == [1.0] * 100 + [-7.0] * 4
 
 
