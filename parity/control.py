@@ -51,5 +51,3 @@ def _target(dut: Dump, seed: int, lowest: int) -> tuple[Entry, int]:
         for side in entry.type.shape:
             size *= side
     return entry, place % size
-
-

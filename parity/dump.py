@@ -48,9 +48,7 @@ def parse_nonfinite(text: str) -> tuple[int, int]:
     """Read ``n@i`` as (count, flat index of the first); raises InputError for any other text."""
     found = _NONFINITE.fullmatch(text)
     if found is None:
-        raise InputError(
-            f"nonfinite {text!r} is not count@index", "write it as nonfinite=3@17"
-        )
+        raise InputError(f"nonfinite {text!r} is not count@index", "write it as nonfinite=3@17")
     return int(found[1]), int(found[2])
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,29 +57,37 @@ def write_report(
     """
     require_consistent(tree)
     chosen = options or Options()
+    write_out(path, lambda stream: presenter.write(tree, stream, chosen))
+
+
+def write_out(path: str, write: Callable[[TextIO], None]) -> None:
+    """Let ``write`` fill a file, whole or not at all, or stdout for ``-``.
+
+    Raises InputError when ``path`` cannot be written. A closed stdout is no error.
+    """
     if path == STDOUT:
-        _write_stdout(presenter, tree, chosen)
+        _write_stdout(write)
         return
     target = Path(os.path.realpath(path))
     try:
         # Only a plain file can be replaced: a device or a pipe must stay what it is.
         if target.exists() and not target.is_file():
             with target.open("w", encoding="utf-8", newline="\n") as stream:
-                presenter.write(tree, stream, chosen)
+                write(stream)
         else:
-            _replace(presenter, tree, target, chosen)
+            _replace(target, write)
     except OSError as error:
         raise _unwritable(path, error) from error
 
 
 def require_writable(path: str) -> None:
-    """Raise InputError when a report cannot go to ``path``: ask before a long run, not after."""
+    """Raise InputError when ``path`` cannot be written: ask before a long run, not after it."""
     target = Path(os.path.realpath(path))
     if path == STDOUT or (target.exists() and not target.is_dir() and os.access(target, os.W_OK)):
         return
     if target.exists() or not os.access(target.parent, os.W_OK | os.X_OK):
         problem = "is a folder" if target.is_dir() else "no such folder, or not writable"
-        raise InputError(f"{path}: cannot write a report there: {problem}", _NEXT)
+        raise InputError(f"{path}: cannot be written: {problem}", _NEXT)
 
 
 def require_consistent(tree: Tree) -> None:
@@ -125,12 +134,12 @@ def _contradiction(tree: Tree) -> str:
     return ""
 
 
-def _write_stdout(presenter: Presenter, tree: Tree, options: Options) -> None:
+def _write_stdout(write: Callable[[TextIO], None]) -> None:
     stream = sys.stdout
     if stream is None:  # closed by whoever started the process
         return
     try:
-        presenter.write(tree, stream, options)
+        write(stream)
         stream.flush()
     except BrokenPipeError:
         _abandon(stream)  # the reader has seen enough
@@ -147,16 +156,16 @@ def _abandon(stream: TextIO) -> None:
         os.close(nothing)
 
 
-def _replace(presenter: Presenter, tree: Tree, target: Path, options: Options) -> None:
+def _replace(target: Path, write: Callable[[TextIO], None]) -> None:
     partial = target.with_name(f".{target.name}.{os.getpid()}.part")
     stream = partial.open("x", encoding="utf-8", newline="\n")
     try:
         with stream:
-            presenter.write(tree, stream, options)
+            write(stream)
         os.replace(partial, target)
     finally:
         partial.unlink(missing_ok=True)
 
 
 def _unwritable(path: str, error: OSError) -> InputError:
-    return InputError(f"{path}: cannot write the report: {error.strerror or error}", _NEXT)
+    return InputError(f"{path}: cannot be written: {error.strerror or error}", _NEXT)

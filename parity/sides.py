@@ -31,7 +31,10 @@ def open_side(role: str, spec: EngineSpec, run: Run, progress: Progress) -> Side
     engine.load(run.model, run.positions)
     label = f"{role} {spec.text}"
     return Side(
-        role, spec.text, engine, lambda where, done, total: progress.update(label, where, done, total)
+        role,
+        spec.text,
+        engine,
+        lambda where, done, total: progress.update(label, where, done, total),
     )
 
 

@@ -48,9 +48,7 @@ def _part(name: str, ref: np.ndarray | None, dut: np.ndarray | None) -> StatePar
         return StatePart(name, len(ref), max(len(ref), 1), 0, note)
     common = min(len(ref), len(dut))
     rows = max(len(ref), len(dut))
-    changed = np.flatnonzero(
-        (_row_bytes(ref[:common]) != _row_bytes(dut[:common])).any(axis=1)
-    )
+    changed = np.flatnonzero((_row_bytes(ref[:common]) != _row_bytes(dut[:common])).any(axis=1))
     differ = len(changed) + rows - common
     first = int(changed[0]) if len(changed) else (common if rows > common else None)
     note = "" if rows == common else f"ref {len(ref)} rows, dut {len(dut)}"

@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tokenize import TokenError
 from typing import TYPE_CHECKING, NamedTuple
 
 from parity.dtypes import dtype_name
@@ -27,7 +28,10 @@ if TYPE_CHECKING:
     import numpy as np
 
 # What a damaged .npy or .npz can raise: all of them are the file's fault.
-_DAMAGED = (ValueError, EOFError, MemoryError, OverflowError, RuntimeError, zlib.error)
+_DAMAGED = (
+    *(ValueError, EOFError, MemoryError, OverflowError, RuntimeError, SyntaxError),
+    *(TokenError, zipfile.BadZipFile, zlib.error),
+)
 # safetensors dtype to (the dump's name, NumPy's code of the carrier).
 _STORED = {
     **{"BF16": ("bf16", "<u2"), "F16": ("f16", "<f2"), "F32": ("f32", "<f4")},
@@ -148,7 +152,7 @@ def _named_faults(where: str) -> Iterator[None]:
         yield
     except InputError as error:
         raise InputError(f"{where}: {error.message}", error.next_step) from error
-    except (*_DAMAGED, zipfile.BadZipFile) as error:
+    except _DAMAGED as error:
         raise InputError(
             f"{where}: damaged or not plain data: {error}", "write the file again, without pickles"
         ) from error

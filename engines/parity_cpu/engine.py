@@ -69,8 +69,7 @@ class Engine:
         """Type and digest of every tensor held."""
         basis = BASES["fnv1a64"]
         return {
-            name: (type_of(array), digest_of(array, basis))
-            for name, array in self._tensors.items()
+            name: (type_of(array), digest_of(array, basis)) for name, array in self._tensors.items()
         }
 
     def reset(self) -> None:

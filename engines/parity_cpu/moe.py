@@ -136,9 +136,7 @@ class Moe:
         tap(pos, number, "k", k[pos])
         tap(pos, number, "ks", ks[pos])
 
-    def _ffn(
-        self, number: int, weights: Layer, ores: np.ndarray, pos: int, tap: Tap
-    ) -> np.ndarray:
+    def _ffn(self, number: int, weights: Layer, ores: np.ndarray, pos: int, tap: Tap) -> np.ndarray:
         """Router, chosen experts, combine; returns x (1, hidden)."""
         config = self.config
         ranks, inter, hidden = config.top_k, config.inter, config.hidden

@@ -93,9 +93,7 @@ class Moe:
         ops.q4_matvec(logits, self.lm_head.d, self.lm_head.qs, s.nrm)
         tap(pos, None, "logits", logits)
 
-    def _attention(
-        self, number: int, weights: Layer, pos: int, cache: KVCache, tap: Tap
-    ) -> None:
+    def _attention(self, number: int, weights: Layer, pos: int, cache: KVCache, tap: Tap) -> None:
         """nrm .. ores of one layer, from x to ores."""
         s, ops = self.scratch, self.ops
         ops.rmsnorm(s.nrm, s.x, weights.attn_norm, self.eps)

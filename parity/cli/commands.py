@@ -89,7 +89,9 @@ def compare(ref: Path, dut: Path, **options: object) -> int:
 
 @cli.command()
 @click.argument("run", type=Path)
-@click.option("--format", "format_name", default="console", show_default=True, help="Report format.")
+@click.option(
+    "--format", "format_name", default="console", show_default=True, help="Report format."
+)
 @click.option("-o", "--output", default="-", show_default=True, help="File to write (- is stdout).")
 @click.option("-q", "--quiet", is_flag=True, help="One line.")
 def report(run: Path, format_name: str, output: str, quiet: bool) -> int:

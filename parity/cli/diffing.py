@@ -80,9 +80,7 @@ def diff_sides(
     return _diff_dumps(specs, run, ask, progress)
 
 
-def _diff_dumps(
-    specs: tuple[Spec, Spec], run: Run, ask: Ask, progress: Progress
-) -> Tree:
+def _diff_dumps(specs: tuple[Spec, Spec], run: Run, ask: Ask, progress: Progress) -> Tree:
     """One side at least is a dump file or a program: what was written decides."""
     from parity.compare import compare_dumps
     from parity.diff import finish_dumps

@@ -74,10 +74,14 @@ def _floats() -> Finding:
     kept = bool(((tiny + tiny).view(np.uint32) == 0x00100000).all())
     third = np.array([1.0], np.float32) / np.array([3.0], np.float32)
     root = np.sqrt(np.array([2.0], np.float32))
-    rounded = int(third.view(np.uint32)[0]) == 0x3EAAAAAB and int(root.view(np.uint32)[0]) == 0x3FB504F3
+    rounded = (
+        int(third.view(np.uint32)[0]) == 0x3EAAAAAB and int(root.view(np.uint32)[0]) == 0x3FB504F3
+    )
     if kept and rounded:
         return Finding("floats", True, "no flush-to-zero, division and root correctly rounded")
-    fault = "subnormals are flushed to zero" if not kept else "division or root is not rounded right"
+    fault = (
+        "subnormals are flushed to zero" if not kept else "division or root is not rounded right"
+    )
     return Finding("floats", False, fault, "unload libraries built with -ffast-math")
 
 

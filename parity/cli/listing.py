@@ -17,7 +17,9 @@ def run_engines(json_path: str | None) -> int:
         raise InputError("no engine is installed", INSTALL)
     rows = [describe(plugin) for plugin in found.values()]
     if json_path is not None:
-        write_lines([json.dumps({"format": "parity-engines", "version": 1, "engines": rows})], json_path)
+        write_lines(
+            [json.dumps({"format": "parity-engines", "version": 1, "engines": rows})], json_path
+        )
         return 0
     write_lines([line for row in rows for line in _lines(row)], "-")
     return 0

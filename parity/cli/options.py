@@ -69,7 +69,9 @@ def make_run(
     made = synthetic(model, seed)
     if n < 1:
         raise InputError(f"--n {n}: nothing to decode", "give --n 1 or more")
-    prompt = parse_tokens(tokens) if tokens else prompt_tokens(seed, PROMPT_LENGTH, made.config.vocab)
+    prompt = (
+        parse_tokens(tokens) if tokens else prompt_tokens(seed, PROMPT_LENGTH, made.config.vocab)
+    )
     run = Run(
         model=made,
         prompt=tuple(prompt),

@@ -19,9 +19,7 @@ def require_writable_reports(*paths: str | None) -> None:
             require_writable(path)
 
 
-def write_reports(
-    tree: Tree, *, json_path: str | None, csv_path: str | None, quiet: bool
-) -> int:
+def write_reports(tree: Tree, *, json_path: str | None, csv_path: str | None, quiet: bool) -> int:
     """Write JSON and CSV where asked, then the console; returns the exit status.
 
     A report that takes stdout for itself replaces the console text there.

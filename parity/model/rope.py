@@ -17,8 +17,7 @@ def inv_freq(theta: float, rot_dim: int) -> np.ndarray:
         context.prec = 40
         log_theta = Decimal(theta).ln()
         exact = [
-            (-(2 * i) * log_theta / rot_dim).exp() if i else Decimal(1)
-            for i in range(rot_dim // 2)
+            (-(2 * i) * log_theta / rot_dim).exp() if i else Decimal(1) for i in range(rot_dim // 2)
         ]
     return np.array([nearest_f32(Fraction(value)) for value in exact], np.float32)
 

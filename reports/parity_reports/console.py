@@ -207,8 +207,8 @@ def _key_line(page: Page, row: KeyRow) -> None:
 def _elements(page: Page, elements: Elements, json_path: str) -> None:
     axes = _axes(elements)
     axis = axes[0] if (_field(elements), len(axes)) in _AXES else "index"
-    page.text(wording.elements_sentence(elements, axis))
-    for text in (wording.histogram_sentence(elements), elements.note):
+    sentences = (wording.elements_sentence(elements, axis), wording.histogram_sentence(elements))
+    for text in (*sentences, elements.note):
         if text:
             page.text(text)
     rows = elements.rows[:SHOWN]

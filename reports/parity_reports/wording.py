@@ -202,6 +202,8 @@ def greedy_sentence(tree: Tree) -> str:
 
 def elements_sentence(elements: Elements, axis: str) -> str:
     """``37 of 128 elements differ, at most 1 ULP: head 1 24, head 2 13``."""
+    if not elements.total:  # types apart: the note says so
+        return ""
     text = f"{of(elements.differ, elements.total)} elements differ"
     if elements.max_ulp is not None:
         text += f", at most {counted(elements.max_ulp, elements.unit)}"
@@ -214,11 +216,11 @@ def elements_sentence(elements: Elements, axis: str) -> str:
 
 
 def histogram_sentence(elements: Elements) -> str:
-    """``by distance: 1 ULP 30, zero sign 7``; empty when all fall into one bin."""
+    """``by ULP: 1: 30, 3 to 4: 5, zero sign: 2``; empty when all fall into one bin."""
     bins = [(label, count) for label, count in elements.histogram if count]
     if len(bins) < 2:
         return ""
-    return "by distance: " + ", ".join(f"{label}: {count:,}" for label, count in bins)
+    return f"by {elements.unit}: " + ", ".join(f"{label}: {count:,}" for label, count in bins)
 
 
 def side_facts(header: Mapping[str, str]) -> str:
@@ -274,8 +276,12 @@ def _where(tree: Tree, at: str = "first at ") -> list[Span]:
     reason = f"{tree.reason}, " if tree.reason else ""
     start = next((state for state in tree.states if not state.equal), None)
     if start is not None and (tree.reason == CONTAMINATED or tree.first is None):
+        place = start.first or ""
+        if place in tree.reason:  # it says all of it
+            before, _, after = tree.reason.partition(place)
+            return [(before, ""), (place, "key"), (after, "")]
         which = "" if tree.reason == CONTAMINATED else f"{start.when} state, "
-        return [(f"{reason}{which}{at}", ""), (start.first or "", "key")]
+        return [(f"{reason}{which}{at}", ""), (place, "key")]
     if tree.first is None:
         return [(tree.reason, "")]
     spans: list[Span] = [(f"{reason}{at}", ""), (tree.first, "key")]

@@ -127,15 +127,13 @@ def test_bisection_names_the_key_that_comparing_names(
     """Also in two segments, in any line order, and where a side did not record some types."""
     ref, dut = small(count).entries, small(count).entries
     for kind, number in faults:
-        at = number % len(dut) if dut else 0
-        if kind == "missing":
-            del dut[at : at + 1]
-        elif kind == "extra":
-            del ref[number % len(ref) if ref else 0 :][:1]
-            ref = [entry for place, entry in enumerate(ref) if place != number % max(len(ref), 1)]
-        elif dut:
+        side = ref if kind == "extra" else dut
+        at = number % len(side) if side else 0
+        if kind in ("missing", "extra"):
+            del side[at : at + 1]
+        elif side:
             change = {"digest": 999} if kind == "digest" else {"type": KINDS[number % 4]}
-            dut[at] = replace(dut[at], **change)
+            side[at] = replace(side[at], **change)
     cut = count // 2
     dumps = []
     for entries in (ref, dut):

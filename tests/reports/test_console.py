@@ -90,6 +90,33 @@ def test_end_state_that_differs_with_equal_keys() -> None:
     assert "states   equal before; after: S 2 of 4 rows differ, first at l0_s" in show(tree)
 
 
+def test_a_reason_that_names_the_place_is_not_said_twice() -> None:
+    end = StateDiff("end", [StatePart("l0_s", 4, 2, 1)], "l0_s row 1 (position 1)")
+    reason = "end state differs, first at l0_s row 1 (position 1)"
+    states = [trees.equal_state("start"), end]
+    tree = replace(trees.green(), verdict=Verdict.DIVERGED, states=states, reason=reason)
+    assert first_line(tree) == f"DIVERGED  {reason}"
+    weights = replace(tree, states=states[:1], reason="weights differ in 2 tensors, first a")
+    assert first_line(weights) == "DIVERGED  weights differ in 2 tensors, first a"
+
+
+def test_a_token_that_differs_at_equal_logits() -> None:
+    reason = "greedy choice differs at equal logits: position 33, ref 1, dut 2"
+    tree = replace(
+        trees.green(), verdict=Verdict.DIVERGED, reason=reason, first="t33_logits", level=Level.NONE
+    )
+    assert first_line(tree) == f"DIVERGED  {reason}, first at t33_logits"
+
+
+def test_elements_of_other_types_are_not_counted() -> None:
+    apart = replace(
+        trees.elements(), total=0, differ=0, max_ulp=None, rows=[], groups=[], note="dtypes differ"
+    )
+    text = show(replace(trees.red(), elements=apart))
+    assert "elements differ" not in text
+    assert "  dtypes differ\n\n  reproduce:" in text
+
+
 def test_contaminated_start_with_a_decode_that_differs_shows_its_layer() -> None:
     tree = replace(trees.contaminated(), decode=trees.red())
     text = show(tree)

@@ -80,7 +80,7 @@ def test_a_named_pipe_stays_a_pipe(tmp_path: Path) -> None:
     path = tmp_path / "pipe"
     os.mkfifo(path)
     got: list[str] = []
-    reader = threading.Thread(target=lambda: got.append(path.read_text()))
+    reader = threading.Thread(target=lambda: got.append(path.read_text()), daemon=True)
     reader.start()
     write_report(JsonReport(), trees.red(), str(path))
     reader.join(10)
@@ -115,7 +115,7 @@ def test_red_an_unwritable_path_is_an_input_error(
 ) -> None:
     (tmp_path / "file").write_text("")
     path = str(tmp_path / name)
-    with pytest.raises(InputError, match="cannot write the report") as caught:
+    with pytest.raises(InputError, match="cannot be written") as caught:
         write_report(presenter, trees.red(), path)
     assert caught.value.message.startswith(path)
     assert caught.value.next_step
@@ -128,7 +128,7 @@ def test_the_path_can_be_asked_for_before_the_run(tmp_path: Path) -> None:
     for good in ("-", str(tmp_path / "new.json"), str(tmp_path / "file"), os.devnull):
         require_writable(good)
     for bad in ("absent/run.json", ".", "file/run.json"):
-        with pytest.raises(InputError, match="cannot write a report there"):
+        with pytest.raises(InputError, match="cannot be written"):
             require_writable(str(tmp_path / bad))
     assert sorted(os.listdir(tmp_path)) == ["file"]
     assert (tmp_path / "file").read_text() == "kept"
@@ -210,5 +210,5 @@ def test_a_closed_stdout_changes_no_status() -> None:
 def test_red_a_full_disk_behind_stdout_ends_in_two(size: int) -> None:
     with open("/dev/full", "w") as full:
         status, stderr = run_script(size, full.fileno())
-    assert stderr == "stdout: cannot write the report: No space left on device\n"
+    assert stderr == "stdout: cannot be written: No space left on device\n"
     assert status == ExitStatus.USAGE

@@ -26,7 +26,7 @@ def expert_matvec(out, d, qs, ids, q, s_a):  # type: ignore[no-untyped-def]
         g = rank if q.shape[1] > 1 else 0
         acc = f32(0.0)
         for b in range(d.shape[2]):
-            dot = q4_block_int(qs[expert, r], b * 16, q[m, g], b * 32)
+            dot = q4_block_int(qs[expert, r], q[m, g], b * 16, b * 32)
             # step 2: (dot * s_w) * s_a, blocks ascending
             s_w = half_to_f32(d[expert, r, b])
             acc = f32(acc + f32(f32(f32(dot) * s_w) * s_a[m, g, b]))

@@ -1,4 +1,4 @@
-"""q4: reading Q4_0 blocks. Contract 1.0, 1.3."""
+"""q4: reading Q4_0 blocks. Contract 1.0, 1.3, 1.4."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def half_to_f32(bits):  # type: ignore[no-untyped-def]
 
 
 @jit
-def q4_block(qs, at, x, to):  # type: ignore[no-untyped-def]
+def q4_block(qs, x, at, to):  # type: ignore[no-untyped-def]
     """Block sum of contract 1.3: weights of the 16 bytes from ``qs[at]`` times ``x[to:to+32]``."""
     # step 1: pairs (e, e + 16), ascending
     s = f32(0.0)
@@ -35,7 +35,7 @@ def q4_block(qs, at, x, to):  # type: ignore[no-untyped-def]
 
 
 @jit
-def q4_block_int(qs, at, q, to):  # type: ignore[no-untyped-def]
+def q4_block_int(qs, q, at, to):  # type: ignore[no-untyped-def]
     """Exact integer dot of contract 1.4: 32 weights times ``q[to:to+32]``, an int32."""
     # step 1: low and high nibbles, any order
     dot = np.int32(0)

@@ -21,7 +21,7 @@ def q4_matvec(out, d, qs, x):  # type: ignore[no-untyped-def]
         for m in range(x.shape[0]):
             acc = f32(0.0)
             for b in range(d.shape[1]):
-                s = q4_block(qs[r], b * 16, x[m], b * 32)
+                s = q4_block(qs[r], x[m], b * 16, b * 32)
                 # step 2: d * s, blocks ascending
                 acc = f32(acc + f32(half_to_f32(d[r, b]) * s))
             out[m, r] = acc

@@ -58,7 +58,9 @@ MODES: dict[str, tuple[str, ...]] = {
     ),
     "tsan": ("-O1", "-g", "-fwrapv", "-fsanitize=thread"),
 }
-_ERROR = re.compile(r"^(?P<file>[^\s:][^:\n]*):(?P<line>\d+):.*?\berror: (?P<text>.*)$", re.MULTILINE)
+_ERROR = re.compile(
+    r"^(?P<file>[^\s:][^:\n]*):(?P<line>\d+):.*?\berror: (?P<text>.*)$", re.MULTILINE
+)
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,9 @@ def cache_folder(env: Mapping[str, str] = os.environ) -> Path:
         folder.mkdir(mode=0o700, exist_ok=True)
         status = folder.stat()
     except OSError as error:
-        raise InputError(f"cannot make the cache folder {folder}: {error.strerror}", other) from None
+        raise InputError(
+            f"cannot make the cache folder {folder}: {error.strerror}", other
+        ) from None
     if status.st_uid != os.geteuid():
         raise InputError(f"the cache folder {folder} belongs to user {status.st_uid}", other)
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):

@@ -76,7 +76,7 @@ def _copied(array: Array, spans: Sequence[_Span]) -> Array:
     start, end = _extent(array)
     span = next(each for each in spans if each.start <= start and end <= each.end)
     at = span.shifted() + start - span.start
-    memory = (ctypes.c_char * array.nbytes).from_address(at)
+    memory: Any = (ctypes.c_char * array.nbytes).from_address(at)
     copy: Array = np.ndarray(array.shape, array.dtype, buffer=memory)
     copy.flags.writeable = array.flags.writeable
     return copy

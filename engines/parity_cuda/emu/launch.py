@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -23,7 +23,8 @@ _ORDERS: dict[str, int] = {"ascending": 0, "descending": 1, "shuffled": 2}  # en
 _SHAPE = struct.Struct("=6IQ")  # struct Spec, first half: grid, block, shared_bytes
 _SCHEDULE = struct.Struct("=Q4I")  # second half: seed, order, threads, strict, unused
 _ONES = (1, 1, 1)
-_NO_BYTES = ctypes.c_char * 0
+# Views an array's memory as nothing, for its address; refuses what is read-only or not contiguous.
+_view: Callable[[Any], ctypes.Array[ctypes.c_char]] = (ctypes.c_char * 0).from_buffer
 # NumPy's fixed-width scalars: width, and 'f' or 'i' as in struct Parameter.
 _SCALARS: dict[type, tuple[int, str]] = {
     kind: (np.dtype(kind).itemsize, "f" if issubclass(kind, np.floating) else "i")
@@ -97,7 +98,9 @@ class _Kernel:
         self.name = entry.name.decode()
         rows = [entry.parameters[i] for i in range(entry.count)]
         self.parameters = [(chr(row.kind), row.bytes, row.pointee) for row in rows]
-        layout = ("Q" if kind in "pc" else f"{size}s{8 - size}x" for kind, size, _ in self.parameters)
+        layout = (
+            "Q" if kind in "pc" else f"{size}s{8 - size}x" for kind, size, _ in self.parameters
+        )
         self._struct = struct.Struct("=" + "".join(layout))
 
     def pack(self, args: Sequence[Argument]) -> bytes:
@@ -111,8 +114,7 @@ class _Kernel:
                 if not isinstance(arg, np.ndarray) or (pointee and arg.itemsize != pointee):
                     raise self._wrong(len(words), f"a pointer to {pointee or 'any'} bytes", arg)
                 try:
-                    # The fast way to the address; refuses what is read-only or not contiguous.
-                    words.append(ctypes.addressof(_NO_BYTES.from_buffer(arg)))
+                    words.append(ctypes.addressof(_view(arg)))
                 except (TypeError, ValueError):
                     words.append(self._address(len(words), kind, arg))
             elif _SCALARS.get(type(arg)) == (size, "f" if kind == "f" else "i"):

@@ -29,11 +29,10 @@ _NAME = r"[A-Za-z_]\w*"
 _TYPE_WORD = rf"{_NAME}(?:\s*::\s*{_NAME})*(?:\s*<[\w\s,:*+()-]*>)?"
 _ALIGN = r"(?:(?:__align__|alignas)\s*\([^()]*\)\s*)?"
 _DECLARATOR = rf"{_NAME}\s*(?:\[[^\[\]]*\]\s*)*"
+# A whole declaration without its semicolon, after directives that may stand before it.
 _SHARED = re.compile(
-    rf"(?P<extern>\bextern\s+)?(?:\bstatic\s+)?{_ALIGN}\b__shared__\b(?P<body>[^;{{}}]*);"
-)
-_BODY = re.compile(
-    rf"\s+{_ALIGN}(?P<type>(?:{_TYPE_WORD}\s+)+)(?P<names>{_DECLARATOR}(?:,\s*{_DECLARATOR})*)"
+    rf"(?P<before>\s*(?:#[^\n]*\n\s*)*)(?P<extern>extern\s+)?(?:static\s+)?{_ALIGN}__shared__\s+{_ALIGN}"
+    rf"(?P<type>(?:{_TYPE_WORD}\s+)+)(?P<names>{_DECLARATOR}(?:,\s*{_DECLARATOR})*)"
 )
 _BOUNDS = r"(?:__launch_bounds__\s*\((?:[^()]|\([^()]*\))*\)\s*)?"
 _KERNEL = re.compile(rf"__global__\s+{_BOUNDS}void\s+{_BOUNDS}({_NAME})\s*\(")
@@ -148,8 +147,7 @@ def _kernels(name: str, code: str) -> Iterator[str]:
     for token in re.finditer(r"\b__global__\b", code):
         before = code[: token.start()]
         match = _KERNEL.match(code, token.start())
-        # What belongs to the declaration starts after the last of these.
-        start = max(before.rfind(mark) for mark in ";{}") + 1
+        start = _statement_start(code, token.start())
         in_macro = re.search(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*\Z", before, re.MULTILINE)
         if match is None or in_macro or re.search(r"\btemplate\b", before[start:]):
             what = "this declaration of a kernel is not understood"
@@ -171,37 +169,34 @@ def _inside_function(code: str, position: int) -> bool:
 
 def _place_shared(name: str, text: str, code: str, numbers: Iterator[int]) -> str:
     """Rewrite every ``__shared__`` declaration of ``text``; ``code`` is its visible form."""
-    found: list[tuple[int, int, str]] = []
-    tokens = [token.start() for token in re.finditer(r"\b__shared__\b", code)]
-    for match in _SHARED.finditer(code):
-        statement = _shared_statement(match, numbers)
-        if statement is None or not _inside_function(code, match.start()):
-            break  # this token and all later ones stay in `tokens`
-        tokens.pop(0)
-        newlines = "\n" * match[0].count("\n")
-        found.append((match.start(), match.end(), statement + newlines))
-    if tokens:
-        what = "this declaration of shared memory is not understood"
-        raise _refusal(name, code, tokens[0], what, _SHARED_FORMS)
-    for start, end, statement in reversed(found):
-        text = text[:start] + statement + text[end:]
+    # From the last one to the first: the positions before it stay valid.
+    for token in reversed(list(re.finditer(r"\b__shared__\b", code))):
+        start, end = _statement_start(code, token.start()), code.find(";", token.end())
+        match = _SHARED.fullmatch(code, start, end) if end > 0 else None
+        statement = _shared_statement(match, numbers) if match else None
+        if match is None or statement is None or not _inside_function(code, start):
+            what = "this declaration of shared memory is not understood"
+            raise _refusal(name, code, token.start(), what, _SHARED_FORMS)
+        start = match.end("before")
+        newlines = "\n" * code.count("\n", start, end)
+        text = text[:start] + statement + newlines + text[end + 1 :]
     return text
+
+
+def _statement_start(code: str, position: int) -> int:
+    return max(code.rfind(mark, 0, position) for mark in ";{}") + 1
 
 
 def _shared_statement(match: re.Match[str], numbers: Iterator[int]) -> str | None:
     """Return the C++ statement for one declaration; None where it is not understood."""
-    body = _BODY.fullmatch(match["body"])
-    if body is None:
-        return None
-    kind = body["type"].strip()
-    names = re.findall(_DECLARATOR, body["names"])
+    kind, names = match["type"].strip(), re.findall(_DECLARATOR, match["names"])
     alignments = re.findall(r"(?:__align__|alignas)\s*\(([^()]*)\)", match[0])
     checks = "".join(f"EMU_SHARED_ALIGNMENT({value}) " for value in alignments)
-    empty = [re.search(r"\[\s*\]", each) is not None for each in names]
+    unsized = re.compile(rf"({_NAME})\s*\[\s*\]\s*")
     if match["extern"]:
-        lone = re.fullmatch(rf"({_NAME})\s*\[\s*\]\s*", body["names"])
+        lone = unsized.fullmatch(match["names"])
         return checks + _dynamic(kind, lone[1]) if lone else None
-    if any(empty):
+    if any(unsized.match(each) for each in names):
         return None
     return checks + " ".join(_static(kind, each, next(numbers)) for each in names)
 
@@ -212,7 +207,8 @@ def _dynamic(kind: str, name: str) -> str:
 
 def _static(kind: str, declarator: str, number: int) -> str:
     """Refer to a slot; its tag is a local type, so that template instances have one each."""
-    name, dimensions = re.fullmatch(rf"({_NAME})\s*(.*?)\s*", declarator, re.DOTALL).groups()
+    name = declarator.split("[")[0].strip()
+    dimensions = declarator.strip()[len(name) :].strip()
     tag, array = f"emu_slot_{number}", f"emu_array_{number}"
     return (
         f"struct {tag} {{}}; typedef {kind} {array}{dimensions}; "
