@@ -35,7 +35,7 @@ def chain_lines(lines: Iterable[str], basis: int = BASES["fnv1a64"]) -> list[int
 
 
 def bisect_first(
-    ref_chain: Chain, dut_chain: Chain, lengths: tuple[int, int] | None = None
+    ref_chain: Chain, dut_chain: Chain, *, lengths: tuple[int, int] | None = None
 ) -> tuple[int | None, int]:
     """(index of the first line that differs or is on one side only, digests read).
 

@@ -28,7 +28,7 @@ def write_dump(dump: Dump, path: Path, *, plain: bool = False, force: bool = Fal
         sys.stdout.buffer.flush()
         return
     with _named_errors(path):
-        _write_file(lines, Path(os.path.realpath(path)), path, force)
+        _write_file(lines, Path(os.path.realpath(path)), force)
 
 
 def format_lines(dump: Dump, plain: bool) -> Iterator[str]:
@@ -81,14 +81,12 @@ def _named_errors(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _write_file(lines: Iterable[bytes], real: Path, path: Path, force: bool) -> None:
+def _write_file(lines: Iterable[bytes], real: Path, force: bool) -> None:
     """Write beside ``real``, then publish under its name; a device or pipe is written into."""
     if real.exists() and not real.is_file() and not real.is_dir():
         with real.open("wb") as stream:
             stream.writelines(lines)
         return
-    if real.exists() and not force:
-        raise FileExistsError(str(path))
     beside = real.with_name(f".{real.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
         with beside.open("xb") as stream:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from parity.dump import TensorType
-from parity.errors import InputError
+from parity.errors import InputError, ParityBug
 from parity.model.config import ModelConfig
+
+_Typed = tuple[str, tuple[int, ...]]
 
 _DEFAULT = ("nrm", "kraw", "knorm", "k", "ks", "v", "vs", "qrope", "attn", "ores", "x")
 _FINAL = ("final_normed", "logits")
+_SCALES = ("ks", "vs")  # exist with an int8 KV cache only
+_ROUTER = ("rlogits", "topk", "topp")  # exist with experts only
 # Optional groups, added by --fields +NAME.
 _GROUPS = {
-    "ffn": ("fnrm", "rlogits", "topk", "topp", "gate", "up", "act", "down"),
+    "ffn": ("fnrm", *_ROUTER, "gate", "up", "act", "down"),
 }
 # Which fields of the same layer, the layer before or the state feed a field: what to show beside
 # the first differing key. "x<" is the x of the layer before (or the embedding).
@@ -42,8 +46,8 @@ _FEEDS = {
 }
 
 
-def dumped_fields(asked: Sequence[str] = ()) -> tuple[str, ...]:
-    """Fields to dump: the family's own, plus the groups or single fields in ``asked``."""
+def dumped_fields(config: ModelConfig, asked: Sequence[str] = ()) -> tuple[str, ...]:
+    """Fields a model dumps: its family's own, plus the groups or single fields in ``asked``."""
     optional = {field for group in _GROUPS.values() for field in group}
     extra: list[str] = []
     for name in asked:
@@ -56,7 +60,10 @@ def dumped_fields(asked: Sequence[str] = ()) -> tuple[str, ...]:
             near = difflib.get_close_matches(name, known, 1)
             hint = f"did you mean +{near[0]}? " if near else ""
             raise InputError(f"unknown field {name!r}", f"{hint}known: +{', +'.join(known)}")
-    return (*_DEFAULT, *dict.fromkeys(extra), *_FINAL)
+    absent = _SCALES if config.kv == "f32" else ()
+    absent += _ROUTER if config.family == "dense" else ()
+    fields = (*_DEFAULT, *dict.fromkeys(extra), *_FINAL)
+    return tuple(field for field in fields if field not in absent)
 
 
 def feeding_fields(field: str) -> tuple[str, ...]:
@@ -66,20 +73,50 @@ def feeding_fields(field: str) -> tuple[str, ...]:
 
 def field_type(config: ModelConfig, field: str) -> TensorType:
     """dtype and shape of a field (contract section 2, table)."""
-    keys = (config.n_kv, config.head_dim)
-    ranked = config.top_k
-    shapes: dict[str, tuple[str, tuple[int, ...]]] = {
-        **dict.fromkeys(("nrm", "ores", "x", "final_normed", "fnrm"), ("f32", (config.hidden,))),
-        **dict.fromkeys(("kraw", "knorm"), ("f32", keys)),
-        **dict.fromkeys(("k", "v"), ("int8", keys)),
-        **dict.fromkeys(("ks", "vs"), ("f32", (config.n_kv,))),
-        **dict.fromkeys(("qrope", "attn"), ("f32", (config.n_q, config.head_dim))),
-        **dict.fromkeys(("gate", "up", "act"), ("f32", (ranked, config.inter))),
-        "rlogits": ("f32", (config.experts,)),
-        "topk": ("int32", (ranked,)),
-        "topp": ("f32", (ranked,)),
-        "down": ("f32", (ranked, config.hidden)),
-        "logits": ("f32", (config.vocab,)),
-    }
-    dtype, shape = shapes[field]
+    if field not in _SHAPES:
+        raise ParityBug(f"no shape is known for field {field!r}")
+    dtype, shape = _SHAPES[field](config)
+    if config.family == "dense" and field in ("gate", "up", "act", "down"):
+        shape = shape[1:]
+    if config.kv == "f32" and field in ("k", "v"):
+        dtype = "f32"
     return TensorType(dtype, shape)
+
+
+def _row(config: ModelConfig) -> _Typed:
+    return "f32", (config.hidden,)
+
+
+def _queries(config: ModelConfig) -> _Typed:
+    return "f32", (config.n_q, config.head_dim)
+
+
+def _keys(config: ModelConfig) -> _Typed:
+    return "f32", (config.n_kv, config.head_dim)
+
+
+def _cached(config: ModelConfig) -> _Typed:
+    return "int8", (config.n_kv, config.head_dim)
+
+
+def _scales(config: ModelConfig) -> _Typed:
+    return "f32", (config.n_kv,)
+
+
+def _wide(config: ModelConfig) -> _Typed:
+    return "f32", (config.top_k, config.inter)
+
+
+_SHAPES: dict[str, Callable[[ModelConfig], _Typed]] = {
+    **dict.fromkeys(("nrm", "ores", "x", "final_normed", "fnrm"), _row),
+    **dict.fromkeys(("kraw", "knorm"), _keys),
+    **dict.fromkeys(("k", "v"), _cached),
+    **dict.fromkeys(("ks", "vs"), _scales),
+    **dict.fromkeys(("qrope", "attn"), _queries),
+    **dict.fromkeys(("gate", "up", "act"), _wide),
+    "rlogits": lambda config: ("f32", (config.experts,)),
+    "topk": lambda config: ("int32", (config.top_k,)),
+    "topp": lambda config: ("f32", (config.top_k,)),
+    "down": lambda config: ("f32", (config.top_k, config.hidden)),
+    "logits": lambda config: ("f32", (config.vocab,)),
+}

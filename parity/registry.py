@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import os
+import sys
 from dataclasses import dataclass
 from importlib import import_module, metadata
 from typing import Any
 
 from parity.errors import InputError, NotRunError, ParityBug
-from parity.protocol import CAPABILITIES, REQUIRED, Engine, EngineSettings
+from parity.protocol import CAPABILITIES, REQUIRED, Engine, EngineSettings, StateEngine
 
 ENGINES = "parity.engines"
 REPORTS = "parity.reports"
@@ -28,19 +30,29 @@ class Plugin:
         """Import the object; ParityBug names distribution and entry point when that fails."""
         try:
             return self.entry_point.load()
-        except (ImportError, AttributeError) as error:
+        except Exception as error:  # a plug-in's module may raise anything
             raise ParityBug(
                 f"{self.distribution}: entry point {self.name} = {self.entry_point.value} "
-                f"cannot be loaded: {error}"
+                f"cannot be loaded: {_said(error)}"
             ) from error
 
 
 def plugins(group: str) -> dict[str, Plugin]:
-    """Installed plug-ins of a group by name, in name order."""
-    found = {}
+    """Installed plug-ins of a group by name, in name order.
+
+    Raises InputError for a name that two distributions offer: nobody could say which one ran.
+    """
+    found: dict[str, Plugin] = {}
     for point in metadata.entry_points(group=group):
         distribution = point.dist.name if point.dist else "unknown"
-        found[point.name] = Plugin(point.name, distribution, point)
+        plugin = Plugin(point.name, distribution, point)
+        other = found.setdefault(point.name, plugin)
+        if other.entry_point.value != point.value:
+            raise InputError(
+                f"{_kind(group)} {point.name!r} comes from two packages: "
+                f"{other.distribution} and {distribution}",
+                "uninstall one of them",
+            )
     return dict(sorted(found.items()))
 
 
@@ -49,7 +61,7 @@ def find(group: str, name: str) -> Plugin:
     found = plugins(group)
     if name in found:
         return found[name]
-    what = group.removeprefix("parity.").removesuffix("s")
+    what = _kind(group)
     if not found:
         raise InputError(f"no {what} {name!r}; installed: none", INSTALL)
     near = difflib.get_close_matches(name, found, 1)
@@ -64,36 +76,67 @@ def engine_class(name: str) -> type[Engine]:
 
 
 def foreign_engine_class(path: str) -> type[Engine]:
-    """The class behind ``module:attr``, a user's own engine."""
+    """The class behind ``module:attr``, a user's own engine; the working folder is searched last.
+
+    Raises InputError: what is wrong here is the user's to mend.
+    """
     module_name, _, attribute = path.partition(":")
+    if (here := os.getcwd()) not in sys.path:
+        sys.path.append(here)
     try:
-        found = getattr(import_module(module_name), attribute)
-    except ImportError as error:
+        module = import_module(module_name)
+    except Exception as error:
+        absent = error.name if isinstance(error, ModuleNotFoundError) else None
+        next_step = f"try: python -c 'import {module_name}'"
+        if absent is not None and f"{module_name}.".startswith(f"{absent}."):
+            next_step = "run in the folder that holds the module, or put that into PYTHONPATH"
         raise InputError(
-            f"engine {path!r}: {error}", "give an installed engine's name or module:attr"
+            f"engine {path}: {module_name} cannot be imported: {_said(error)}", next_step
         ) from error
-    except AttributeError as error:
+    if not hasattr(module, attribute):
+        near = difflib.get_close_matches(attribute, vars(module), 1)
+        hint = f"did you mean {module_name}:{near[0]}?" if near else "name a class of that module"
+        raise InputError(f"engine {path}: module {module_name} has no {attribute}", hint)
+    found = getattr(module, attribute)
+    missing = _missing_member(found)
+    if missing:
         raise InputError(
-            f"engine {path!r}: module {module_name} has no {attribute}", "check the name"
-        ) from error
-    return checked_engine(found, f"engine {path}")
+            f"engine {path} lacks {missing} of the Engine Protocol",
+            f"it needs {', '.join(REQUIRED)}",
+        )
+    return found  # type: ignore[no-any-return]
 
 
 def checked_engine(found: Any, where: str) -> type[Engine]:
     """``found`` if it has every required member and those of its capabilities; else ParityBug."""
-    needed = list(REQUIRED)
-    for capability in getattr(found, "capabilities", ()):
-        needed += CAPABILITIES.get(capability, ())
-    missing = [member for member in needed if not hasattr(found, member)]
+    missing = _missing_member(found)
     if missing:
-        signature = _signature(missing[0])
-        raise ParityBug(f"{where} lacks {missing[0]}{signature} of the Engine Protocol")
+        raise ParityBug(f"{where} lacks {missing} of the Engine Protocol")
     return found  # type: ignore[no-any-return]
 
 
+def _missing_member(found: Any) -> str:
+    """The first member, with its signature, that ``found`` lacks for what it offers, or ""."""
+    needed = list(REQUIRED)
+    for capability in getattr(found, "capabilities", ()):
+        needed += CAPABILITIES.get(capability, ())
+    missing = next((member for member in needed if not hasattr(found, member)), "")
+    return f"{missing}{_signature(missing)}"
+
+
 def _signature(member: str) -> str:
-    function = getattr(Engine, member, None)
+    function = getattr(StateEngine, member, None)
     return str(inspect.signature(function)) if inspect.isfunction(function) else ""
+
+
+def _kind(group: str) -> str:
+    """``engine`` for ``parity.engines``."""
+    return group.removeprefix("parity.").removesuffix("s")
+
+
+def _said(error: Exception) -> str:
+    """What an error says, with its kind where the text alone would not tell."""
+    return str(error) if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
 
 
 def open_engine(engine: type[Engine], settings: EngineSettings, spec: str) -> Engine:

@@ -43,7 +43,7 @@ class Run:
     @property
     def fields(self) -> tuple[str, ...]:
         """Fields to dump, in dataflow order within their groups."""
-        return dumped_fields(self.extra_fields)
+        return dumped_fields(self.model.config, self.extra_fields)
 
     @property
     def start(self) -> int:

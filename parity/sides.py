@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import os
-import shlex
+import signal
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from parity.dump import Dump
-from parity.dump_reader import read_dump
+from parity.dump_reader import parse_dump, read_dump
 from parity.errors import InputError, NotRunError
 from parity.progress import Progress
 from parity.protocol import EngineSettings
 from parity.registry import engine_class, foreign_engine_class, open_engine
 from parity.run import Run, Side
 from parity.spec import EngineSpec, FileSpec, ProgramSpec
+from parity.tensor_files import is_tensor_path, read_tensors
+from parity.variants import resolve
 
 
 def open_side(role: str, spec: EngineSpec, run: Run, progress: Progress) -> Side:
     """An opened engine with the model loaded. ``role``: "ref" or "dut"."""
-    if spec.minus:
-        name = sorted(spec.minus)[0]
-        raise InputError(
-            f"{spec.text}: tier {spec.tier} has no variant {name!r} to take out", "leave it out"
-        )
     found = foreign_engine_class(spec.name) if spec.foreign else engine_class(spec.name)
-    settings = EngineSettings(spec.tier, spec.plus, spec.options, progress)
+    variants = resolve(spec.tier, spec.plus, spec.minus, spec.text)
+    settings = EngineSettings(spec.tier, variants, spec.options, progress)
     engine = open_engine(found, settings, spec.text)
     engine.load(run.model, run.positions)
     label = f"{role} {spec.text}"
@@ -38,51 +37,80 @@ def open_side(role: str, spec: EngineSpec, run: Run, progress: Progress) -> Side
     )
 
 
-def dump_of(spec: FileSpec | ProgramSpec, run: Run | None, fed: list[int]) -> Dump:
-    """The dump of a file, or the one a program writes for this run."""
-    if isinstance(spec, FileSpec):
-        return read_dump(spec.path)
-    if run is None:
-        raise InputError(f"{spec.text}: a program needs a run to take part in", "name an engine")
-    return _run_program(spec, run, fed)
+def dump_of(spec: FileSpec | ProgramSpec, run: Run, fed: Sequence[int]) -> Dump:
+    """The dump of a file, or the one a program writes for this run, fed ``fed`` after the prompt.
+
+    Raises InputError for a malformed dump and a program that fails, NotRunError for one that
+    writes no dump.
+    """
+    if isinstance(spec, ProgramSpec):
+        return _run_program(spec, run, fed)
+    if is_tensor_path(spec.path):
+        return read_tensors(spec.path, run.hash_name)[0]
+    return read_dump(spec.path)
 
 
-def _run_program(spec: ProgramSpec, run: Run, fed: list[int]) -> Dump:
+def program_environment(run: Run, fed: Sequence[int], path: Path) -> dict[str, str]:
+    """What a program is told of the run: it writes the dump file ``path`` (PARITY_DUMP)."""
+    return {
+        "PARITY_DUMP": str(path),
+        "PARITY_MODEL": run.model.label,
+        "PARITY_TOKENS": ",".join(map(str, [*run.prompt, *fed])),
+        "PARITY_PREFILL": str(run.start),
+        "PARITY_N": str(run.n),
+        "PARITY_FIELDS": ",".join(run.fields),
+        "PARITY_HASH": run.hash_name,
+        "PARITY_DUMP_PREFILL": "1" if run.dump_prefill else "0",
+    }
+
+
+def _run_program(spec: ProgramSpec, run: Run, fed: Sequence[int]) -> Dump:
     with tempfile.TemporaryDirectory(prefix="parity-") as folder:
         path = Path(folder) / "program.dump"
-        told = {
-            "PARITY_DUMP": str(path),
-            "PARITY_MODEL": run.model.label,
-            "PARITY_TOKENS": ",".join(map(str, [*run.prompt, *fed])),
-            "PARITY_PREFILL": str(run.start),
-            "PARITY_N": str(run.n),
-            "PARITY_FIELDS": ",".join(run.fields),
-            "PARITY_HASH": run.hash_name,
-            "PARITY_DUMP_PREFILL": "1" if run.dump_prefill else "0",
-        }
+        _execute(spec, program_environment(run, fed, path))
         try:
-            done = subprocess.run(
-                shlex.split(spec.command),
-                env={**os.environ, **told},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                check=False,
-            )
-        except OSError as error:
-            raise InputError(
-                f"{spec.text}: cannot be started: {error.strerror}", "check the path"
-            ) from error
-        if done.returncode != 0:
-            said = (done.stderr.strip().splitlines() or ["no message"])[-1]
-            raise InputError(
-                f"{spec.text}: ended with status {done.returncode}: {said}",
-                "run it by itself with PARITY_DUMP set",
-            )
-        if not path.exists():
+            data = path.read_bytes()
+        except FileNotFoundError as error:
             raise NotRunError(
                 f"{spec.text}: wrote no dump", "let it write the file named by PARITY_DUMP"
-            )
-        dump = read_dump(path)
-        dump.source = spec.text
-        return dump
+            ) from error
+        except OSError as error:
+            raise InputError(
+                f"{spec.text}: its dump cannot be read: {error.strerror}",
+                "let it write a plain file under the name in PARITY_DUMP",
+            ) from error
+        return parse_dump(data, spec.text)
+
+
+def _execute(spec: ProgramSpec, told: dict[str, str]) -> None:
+    """Run a program to its end; what it prints is shown only when it fails."""
+    try:
+        done = subprocess.run(
+            spec.command,
+            env={**os.environ, **told},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            check=False,
+        )
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{spec.text}: cannot be started: {getattr(error, 'strerror', None) or error}",
+            f"check the path of {spec.command[0]}",
+        ) from error
+    if done.returncode != 0:
+        said = (done.stderr or done.stdout).strip().splitlines()
+        raise InputError(
+            f"{spec.text}: {_ending(done.returncode)}: {said[-1] if said else 'it said nothing'}",
+            "run it by itself, with PARITY_DUMP set to a file name",
+        )
+
+
+def _ending(status: int) -> str:
+    if status > 0:
+        return f"ended with status {status}"
+    try:
+        return f"was ended by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"was ended by signal {-status}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 
@@ -40,12 +41,14 @@ def differing_weights(
 def _part(name: str, ref: np.ndarray | None, dut: np.ndarray | None) -> StatePart:
     if ref is None or dut is None:
         held = ref if ref is not None else dut
-        rows = 0 if held is None else len(held)
+        rows = 0 if held is None else len(np.atleast_1d(held))
         side = "ref" if ref is None else "dut"
         return StatePart(name, rows, max(rows, 1), 0, f"missing in {side}")
-    if ref.dtype != dut.dtype or ref.shape[1:] != dut.shape[1:]:
+    if ref.dtype != dut.dtype or ref.ndim != dut.ndim or ref.shape[1:] != dut.shape[1:]:
         note = f"ref {ref.dtype}{list(ref.shape)}, dut {dut.dtype}{list(dut.shape)}"
-        return StatePart(name, len(ref), max(len(ref), 1), 0, note)
+        rows = len(np.atleast_1d(ref))
+        return StatePart(name, rows, max(rows, 1), 0, note)
+    ref, dut = np.atleast_1d(ref), np.atleast_1d(dut)
     common = min(len(ref), len(dut))
     rows = max(len(ref), len(dut))
     changed = np.flatnonzero((_row_bytes(ref[:common]) != _row_bytes(dut[:common])).any(axis=1))
@@ -57,8 +60,8 @@ def _part(name: str, ref: np.ndarray | None, dut: np.ndarray | None) -> StatePar
 
 def _row_bytes(rows: np.ndarray) -> np.ndarray:
     """The bytes of each row, uint8[rows, bytes of a row]."""
-    flat = np.ascontiguousarray(rows).reshape(len(rows), -1)
-    return flat.view(np.uint8).reshape(len(rows), -1)
+    width = rows.dtype.itemsize * math.prod(rows.shape[1:])
+    return np.ascontiguousarray(rows).reshape(-1).view(np.uint8).reshape(len(rows), width)
 
 
 def _written(part: StatePart, names: list[str]) -> tuple[int, int, int]:

@@ -17,20 +17,22 @@ from parity.fnv import BASES
 from parity.model.checks import check_tokens
 from parity.model.model import Model
 from parity.protocol import EngineSettings, Plan, Step
+from parity.variants import TIERS, VARIANTS, variant_mask
 from parity_cpu import jit
-from parity_cpu.moe import STATE_FIELDS, KVCache, Moe
+from parity_cpu.cache import KVCache
+from parity_cpu.decoder import Decoder
 from parity_cpu.tap import Tap, digest_of, type_of
 from parity_cpu.threads import threads, useful_threads
 from parity_cpu.weights import load_tensors
 
 
 class Engine:
-    """Numba reference engine, exact tier. Rows and heads run in parallel; order is kept."""
+    """Numba reference engine. Rows and heads run in parallel; order is kept."""
 
     name: ClassVar[str] = "cpu"
     version: ClassVar[str] = __version__
-    tiers: ClassVar[tuple[str, ...]] = ("exact",)
-    variants: ClassVar[tuple[str, ...]] = ()
+    tiers: ClassVar[tuple[str, ...]] = tuple(TIERS)
+    variants: ClassVar[tuple[str, ...]] = VARIANTS
     capabilities: ClassVar[frozenset[str]] = frozenset({"state", "capture", "inject"})
 
     def __init__(self, settings: EngineSettings) -> None:
@@ -59,9 +61,9 @@ class Engine:
             )
         self._tensors = load_tensors(model)
         self._model = model
-        self._family = Moe(model.config, self._tensors)
+        self._decoder = Decoder(model.config, self._tensors, variant_mask(self.settings.variants))
         self.positions = positions
-        self._cache = KVCache.empty(model.config, positions)
+        self._cache = KVCache(model.config, positions)
         self._threads = useful_threads(model.config)
         self.reset()
 
@@ -87,7 +89,7 @@ class Engine:
         check_tokens(self.model.config, [token], self.length, self.positions)
         tap = Tap(plan)
         with threads(self._threads):
-            logits = self._family.forward(token, self.length, self._cache, tap)
+            logits = self._decoder.forward(token, self.length, self._cache, tap)
         self.length += 1
         return Step(logits[0], tap.entries, tap.tensors)
 
@@ -100,12 +102,10 @@ class Engine:
 
     def read_state(self) -> dict[str, np.ndarray]:
         """Lengths and the written rows of every layer."""
-        state = {"lengths": np.array([self.length], np.int32)}
-        for layer in range(self.model.config.layers):
-            for field in STATE_FIELDS:
-                rows = getattr(self._cache, field)[layer, : self.length]
-                state[f"l{layer}_{field}"] = rows.copy()
-        return state
+        return {
+            "lengths": np.array([self.length], np.int32),
+            **self._cache.read(self.length),
+        }
 
     def write_state(self, state: Mapping[str, np.ndarray]) -> None:
         """Take over lengths and rows; refuses a state that is longer than the cache."""
@@ -115,7 +115,5 @@ class Engine:
                 f"a state of {length} positions does not fit a KV cache of {self.positions}",
                 "load the model with more positions",
             )
-        for layer in range(self.model.config.layers):
-            for field in STATE_FIELDS:
-                getattr(self._cache, field)[layer, :length] = state[f"l{layer}_{field}"]
+        self._cache.write(state, length)
         self.length = length

@@ -14,20 +14,22 @@ from parity.fnv import BASES
 from parity.model.checks import check_tokens
 from parity.model.model import Model
 from parity.protocol import EngineSettings, Plan, Step
+from parity.variants import TIERS, VARIANTS, variant_mask
 from parity_cuda.backend import Backend
-from parity_cuda.moe import STATE_FIELDS, KVCache, Moe
+from parity_cuda.cache import KVCache
+from parity_cuda.decoder import Decoder
 from parity_cuda.selftest import check_arithmetic
 from parity_cuda.tap import Arena, Tap
 from parity_cuda.weights import upload_tensors, weight_digests
 
 
 class DeviceEngine:
-    """CUDA kernels of the exact tier on one backend, launched one op at a time."""
+    """CUDA kernels on one backend, launched one op at a time."""
 
     name: ClassVar[str]
     version: ClassVar[str] = __version__
-    tiers: ClassVar[tuple[str, ...]] = ("exact",)
-    variants: ClassVar[tuple[str, ...]] = ()
+    tiers: ClassVar[tuple[str, ...]] = tuple(TIERS)
+    variants: ClassVar[tuple[str, ...]] = VARIANTS
     capabilities: ClassVar[frozenset[str]] = frozenset({"state", "capture", "inject"})
 
     def __init__(self, settings: EngineSettings) -> None:
@@ -50,9 +52,10 @@ class DeviceEngine:
         """Upload every tensor, then make a cache of ``positions`` rows."""
         self._tensors = upload_tensors(self.backend, model)
         self._model = model
-        self._family = Moe(self.backend, model.config, self._tensors)
+        mask = variant_mask(self.settings.variants)
+        self._decoder = Decoder(self.backend, model.config, self._tensors, positions, mask)
         self._arena = Arena(self.backend, model.config)
-        self._cache = KVCache.empty(self.backend, model.config, positions)
+        self._cache = KVCache(self.backend, model.config, positions)
         self.positions = positions
         self.reset()
 
@@ -74,7 +77,7 @@ class DeviceEngine:
         """One forward of one row, then one copy to the host."""
         check_tokens(self.model.config, [token], self.length, self.positions)
         tap = Tap(self.backend, self._arena, plan)
-        self._family.forward(token, self.length, self._cache, tap, self._arena.logits)
+        self._decoder.forward(token, self.length, self._cache, tap, self._arena.logits)
         self.length += 1
         return Step(*tap.finish())
 
@@ -87,12 +90,10 @@ class DeviceEngine:
 
     def read_state(self) -> dict[str, np.ndarray]:
         """Lengths and the written rows of every layer."""
-        state = {"lengths": np.array([self.length], np.int32)}
-        for layer in range(self.model.config.layers):
-            for field in STATE_FIELDS:
-                rows = getattr(self._cache, field)[layer, : self.length]
-                state[f"l{layer}_{field}"] = self.backend.download(rows)
-        return state
+        return {
+            "lengths": np.array([self.length], np.int32),
+            **self._cache.read(self.length),
+        }
 
     def write_state(self, state: Mapping[str, np.ndarray]) -> None:
         """Take over lengths and rows; refuses a state that is longer than the cache."""
@@ -102,10 +103,7 @@ class DeviceEngine:
                 f"a state of {length} positions does not fit a KV cache of {self.positions}",
                 "load the model with more positions",
             )
-        for layer in range(self.model.config.layers):
-            for field in STATE_FIELDS:
-                rows = getattr(self._cache, field)[layer, :length]
-                self.backend.write(rows, state[f"l{layer}_{field}"])
+        self._cache.write(state, length)
         self.length = length
 
 

@@ -12,11 +12,16 @@ from parity_cuda.backend import Backend, Buffer
 
 THREADS = 64  # per block, for kernels where one thread owns one chain
 NORM_THREADS = 32
-TILE = 32  # attention_int8.cu
+TILE = 32  # attention.cuh
 
 
 def _blocks(count: int) -> int:
     return -(-count // THREADS)
+
+
+def padded(count: int) -> int:
+    """The smallest power of two that is not below ``count``."""
+    return 1 << (count - 1).bit_length()
 
 
 def _int(value: int) -> np.int32:
@@ -24,7 +29,7 @@ def _int(value: int) -> np.int32:
 
 
 class Ops:
-    """The exact tier's ops on one backend. Leading axis: M rows."""
+    """The ops on one backend. Leading axis: M rows; ``variants``: mask, 0 is the exact tier."""
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
@@ -35,46 +40,66 @@ class Ops:
         grid = (_blocks(nb * 16), tokens.shape[0])
         self.backend.launch("embed", grid, THREADS, [out, d, qs, tokens, _int(nb)])
 
-    def rmsnorm(self, out: Buffer, x: Buffer, w: Buffer, eps: np.float32) -> None:
+    def rmsnorm(self, out: Buffer, x: Buffer, w: Buffer, eps: np.float32, variants: int) -> None:
         """Contract 1.1."""
         rows, d = x.shape
-        args = [out, x, w, eps, _int(d)]
+        args = [out, x, w, eps, _int(variants), _int(d)]
         self.backend.launch("rmsnorm", (rows,), NORM_THREADS, args, shared=4 * (d // 8 + 1))
 
-    def headnorm(self, out: Buffer, x: Buffer, w: Buffer, eps: np.float32) -> None:
+    def headnorm(self, out: Buffer, x: Buffer, w: Buffer, eps: np.float32, variants: int) -> None:
         """Contract 1.2."""
         rows, heads, hd = x.shape
-        self.backend.launch("headnorm", (heads, rows), NORM_THREADS, [out, x, w, eps, _int(hd)])
+        args = [out, x, w, eps, _int(variants), _int(hd)]
+        self.backend.launch("headnorm", (heads, rows), NORM_THREADS, args)
 
-    def q4_matvec(self, out: Buffer, d: Buffer, qs: Buffer, x: Buffer) -> None:
+    def norm_tree(self, out: Buffer, x: Buffer, w: Buffer, eps: np.float32, variants: int) -> None:
+        """Contract 5, norms by tree."""
+        rows, d = x.shape
+        args = [out, x, w, eps, _int(variants), _int(d)]
+        self.backend.launch("norm_tree", (rows,), NORM_THREADS, args, shared=4 * padded(d))
+
+    def q4_matvec(self, out: Buffer, d: Buffer, qs: Buffer, x: Buffer, variants: int) -> None:
         """Contract 1.3."""
         rows, nb = d.shape
-        args = [out, d, qs, x, _int(rows), _int(nb)]
+        args = [out, d, qs, x, _int(variants), _int(rows), _int(nb)]
         self.backend.launch("q4_matvec", (_blocks(rows), x.shape[0]), THREADS, args)
 
-    def f32_matvec(self, out: Buffer, w: Buffer, x: Buffer) -> None:
+    def f32_matvec(self, out: Buffer, w: Buffer, x: Buffer, variants: int) -> None:
         """Contract 1.5."""
         rows, cols = w.shape
-        args = [out, w, x, _int(rows), _int(cols)]
+        args = [out, w, x, _int(variants), _int(rows), _int(cols)]
         self.backend.launch("f32_matvec", (_blocks(rows), x.shape[0]), THREADS, args)
 
-    def rope(self, out: Buffer, x: Buffer, inv_freq: Buffer, pos: int) -> None:
+    def router_tree(self, out: Buffer, w: Buffer, x: Buffer) -> None:
+        """Contract 5, the router's products by tree."""
+        rows, cols = w.shape
+        args = [out, w, x, _int(rows), _int(cols)]
+        grid = (rows, x.shape[0])
+        self.backend.launch("router_tree", grid, NORM_THREADS, args, shared=4 * padded(cols))
+
+    def embed_f32(self, out: Buffer, w: Buffer, tokens: Buffer) -> None:
+        """Contract 1.0."""
+        rows, hidden = out.shape
+        args = [out, w, tokens, _int(hidden)]
+        self.backend.launch("embed_f32", (_blocks(hidden), rows), THREADS, args)
+
+    def rope(self, out: Buffer, x: Buffer, inv_freq: Buffer, pos: int, variants: int) -> None:
         """Contract 1.7."""
         rows, heads, hd = x.shape
         half = inv_freq.shape[0]
-        args = [out, x, inv_freq, _int(pos), _int(half), _int(hd)]
+        args = [out, x, inv_freq, _int(pos), _int(variants), _int(half), _int(hd)]
         self.backend.launch("rope", (heads, rows), NORM_THREADS, args)
 
-    def quant8(self, q: Buffer, scale: Buffer, x: Buffer) -> None:
+    def quant8(self, q: Buffer, scale: Buffer, x: Buffer, variants: int) -> None:
         """Contract 1.6."""
         rows, heads, hd = x.shape
-        args = [q, scale, x, _int(heads), _int(hd)]
+        args = [q, scale, x, _int(variants), _int(heads), _int(hd)]
         self.backend.launch("quant8", (_blocks(heads), rows), THREADS, args)
 
-    def quant16(self, q: Buffer, scale: Buffer, x: Buffer) -> None:
+    def quant16(self, q: Buffer, scale: Buffer, x: Buffer, variants: int) -> None:
         """Contract 1.4."""
         blocks = x.shape[0] * scale.shape[1]
-        args = [q, scale, x, _int(blocks)]
+        args = [q, scale, x, _int(variants), _int(blocks)]
         self.backend.launch("quant16", (_blocks(blocks),), THREADS, args)
 
     def attention_int8(
@@ -88,42 +113,91 @@ class Ops:
         v_scale: Buffer,
         sm_scale: np.float32,
         pos: int,
+        variants: int,
+        scratch: Buffer,
     ) -> None:
-        """Contract 1.8."""
+        """Contract 1.8. scratch: (n_q, 2 * padded(keys)) f32 for each row, read by two_pass."""
         rows, heads, hd = q.shape
-        n_kv = k.shape[1]
-        if heads % n_kv:
-            raise ParityBug(f"attention_int8: {heads} query heads over {n_kv} KV heads")
-        args = [out, q, q_scale, k, k_scale, v, v_scale, sm_scale, _int(pos), _int(n_kv), _int(hd)]
+        last = [_int(pos), _int(variants), scratch, _int(_groups(heads, k)), _int(hd)]
+        args = [out, q, q_scale, k, k_scale, v, v_scale, sm_scale, *last]
         self.backend.launch("attention_int8", (heads, rows), TILE, args, shared=4 * hd)
+
+    def attention_f32(
+        self,
+        out: Buffer,
+        q: Buffer,
+        k: Buffer,
+        v: Buffer,
+        sm_scale: np.float32,
+        pos: int,
+        variants: int,
+        scratch: Buffer,
+    ) -> None:
+        """Contract 1.8, f32 form. scratch as above."""
+        rows, heads, hd = q.shape
+        last = [_int(pos), _int(variants), scratch, _int(_groups(heads, k)), _int(hd)]
+        args = [out, q, k, v, sm_scale, *last]
+        self.backend.launch("attention_f32", (heads, rows), TILE, args, shared=4 * hd)
 
     def add(self, out: Buffer, a: Buffer, b: Buffer) -> None:
         """Contract 2, the residual."""
         n = a.shape[0] * a.shape[1]
         self.backend.launch("add", (_blocks(n),), THREADS, [out, a, b, _int(n)])
 
-    def swiglu(self, out: Buffer, gate: Buffer, up: Buffer) -> None:
+    def swiglu(self, out: Buffer, gate: Buffer, up: Buffer, variants: int) -> None:
         """Contract 1.9."""
         n = gate.shape[0] * gate.shape[1]
-        self.backend.launch("swiglu", (_blocks(n),), THREADS, [out, gate, up, _int(n)])
+        args = [out, gate, up, _int(variants), _int(n)]
+        self.backend.launch("swiglu", (_blocks(n),), THREADS, args)
 
-    def router_topk(self, ids: Buffer, probs: Buffer, logits: Buffer, norm: bool) -> None:
+    def router_topk(
+        self, ids: Buffer, probs: Buffer, logits: Buffer, norm: bool, variants: int
+    ) -> None:
         """Contract 2, FFN."""
         rows, experts = logits.shape
-        args = [ids, probs, logits, _int(norm), _int(experts), _int(ids.shape[1])]
+        last = [_int(norm), _int(variants), _int(experts), _int(ids.shape[1])]
+        args = [ids, probs, logits, *last]
         self.backend.launch("router_topk", (rows,), 1, args, shared=4 * experts)
 
     def expert_matvec(
-        self, out: Buffer, d: Buffer, qs: Buffer, ids: Buffer, q: Buffer, s_a: Buffer
+        self,
+        out: Buffer,
+        d: Buffer,
+        qs: Buffer,
+        ids: Buffer,
+        probs: Buffer,
+        q: Buffer,
+        s_a: Buffer,
+        variants: int,
     ) -> None:
         """Contract 1.4."""
         _, rows, nb = d.shape
         tokens, ranks = ids.shape
-        args = [out, d, qs, ids, q, s_a, _int(rows), _int(nb), _int(q.shape[1])]
+        last = [_int(variants), _int(rows), _int(nb), _int(q.shape[1])]
+        args = [out, d, qs, ids, probs, q, s_a, *last]
         self.backend.launch("expert_matvec", (_blocks(rows), ranks, tokens), THREADS, args)
 
-    def combine(self, out: Buffer, ores: Buffer, down: Buffer, probs: Buffer) -> None:
+    def expert_f32_matvec(
+        self, out: Buffer, w: Buffer, ids: Buffer, x: Buffer, variants: int
+    ) -> None:
+        """Contract 1.5."""
+        _, rows, cols = w.shape
+        tokens, ranks = ids.shape
+        args = [out, w, ids, x, _int(variants), _int(rows), _int(cols), _int(x.shape[1])]
+        self.backend.launch("expert_f32_matvec", (_blocks(rows), ranks, tokens), THREADS, args)
+
+    def combine(
+        self, out: Buffer, ores: Buffer, down: Buffer, probs: Buffer, variants: int
+    ) -> None:
         """Contract 2, FFN."""
         rows, hidden = ores.shape
-        args = [out, ores, down, probs, _int(hidden), _int(probs.shape[1])]
+        args = [out, ores, down, probs, _int(variants), _int(hidden), _int(probs.shape[1])]
         self.backend.launch("combine", (_blocks(hidden), rows), THREADS, args)
+
+
+def _groups(heads: int, k: Buffer) -> int:
+    """KV heads of a cache; the query heads must be a multiple (contract 1.8)."""
+    n_kv = int(k.shape[1])
+    if heads % n_kv:
+        raise ParityBug(f"attention: {heads} query heads over {n_kv} KV heads")
+    return n_kv

@@ -47,7 +47,7 @@ class Arena:
     that goes to the host: logits first, then one result a key."""
 
     def __init__(self, backend: Backend, config: ModelConfig) -> None:
-        fields = dumped_fields(("ffn",))
+        fields = dumped_fields(config, ("ffn",))
         layer_fields = [field for field in fields if field not in ("final_normed", "logits")]
         layer = sum(aligned(type_bytes(field_type(config, field))) for field in layer_fields)
         last = [type_bytes(field_type(config, field)) for field in ("final_normed", "logits")]

@@ -25,21 +25,31 @@ class Q4:
 
 
 @dataclass(frozen=True)
+class Floats:
+    """An f32 matrix on the device: w float32 [..., rows, cols]."""
+
+    w: Buffer
+
+
+Matrix = Q4 | Floats
+
+
+@dataclass(frozen=True)
 class Layer:
-    """One layer's weights (contract section 2)."""
+    """One layer's weights (contract section 2); a dense layer has no router."""
 
     attn_norm: Buffer
-    q_proj: Q4
-    k_proj: Q4
-    v_proj: Q4
+    q_proj: Matrix
+    k_proj: Matrix
+    v_proj: Matrix
     q_norm: Buffer
     k_norm: Buffer
-    o_proj: Q4
+    o_proj: Matrix
     ffn_norm: Buffer
-    router: Buffer
-    gate: Q4
-    up: Q4
-    down: Q4
+    router: Buffer | None
+    gate: Matrix
+    up: Matrix
+    down: Matrix
 
 
 def upload_tensors(backend: Backend, model: Model) -> dict[str, Buffer]:
@@ -70,15 +80,29 @@ def weight_digests(
     }
 
 
-def q4(tensors: Mapping[str, Buffer], name: str) -> Q4:
-    """The two arrays of one Q4_0 matrix."""
+def matrix(tensors: Mapping[str, Buffer], name: str) -> Matrix:
+    """The arrays of one matrix, by its storage."""
+    if name in tensors:
+        return Floats(tensors[name])
     return Q4(tensors[f"{name}.d"], tensors[f"{name}.qs"])
 
 
 def layer(tensors: Mapping[str, Buffer], number: int) -> Layer:
     """The weights of layer ``number``."""
     at = f"layers.{number}"
-    norms = {n: tensors[f"{at}.{n}"] for n in ("attn_norm", "q_norm", "k_norm", "ffn_norm")}
-    dense = {n: q4(tensors, f"{at}.{n}") for n in ("q_proj", "k_proj", "v_proj", "o_proj")}
-    experts = {n: q4(tensors, f"{at}.experts.{n}") for n in ("gate", "up", "down")}
-    return Layer(router=tensors[f"{at}.router"], **norms, **dense, **experts)
+    router = tensors.get(f"{at}.router")
+    ffn = f"{at}.mlp" if router is None else f"{at}.experts"
+    return Layer(
+        attn_norm=tensors[f"{at}.attn_norm"],
+        q_proj=matrix(tensors, f"{at}.q_proj"),
+        k_proj=matrix(tensors, f"{at}.k_proj"),
+        v_proj=matrix(tensors, f"{at}.v_proj"),
+        q_norm=tensors[f"{at}.q_norm"],
+        k_norm=tensors[f"{at}.k_norm"],
+        o_proj=matrix(tensors, f"{at}.o_proj"),
+        ffn_norm=tensors[f"{at}.ffn_norm"],
+        router=router,
+        gate=matrix(tensors, f"{ffn}.gate"),
+        up=matrix(tensors, f"{ffn}.up"),
+        down=matrix(tensors, f"{ffn}.down"),
+    )

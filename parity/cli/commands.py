@@ -8,18 +8,22 @@ from pathlib import Path
 import click
 
 from parity import __version__
-from parity.cli.options import REPORT_OPTIONS, RUN_OPTIONS, command_line, make_run, with_options
+from parity.cli.options import REPORT_OPTIONS, RUN_OPTIONS, command_line, with_options
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
-@click.group(context_settings=CONTEXT)
+@click.group(context_settings=CONTEXT, invoke_without_command=True)
 @click.version_option(__version__, prog_name="parity", message="%(prog)s %(version)s")
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context) -> None:
     """Are these two runs the same, bit for bit, and if not, where does the difference begin?
 
     Exit status: 0 same, 1 diverged or unstable, 2 usage or bad input, 3 not run.
     """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help(), err=True)
+        context.exit(2)
 
 
 @cli.command()
@@ -58,11 +62,11 @@ def diff(**options: object) -> int:
 
 @cli.command()
 @click.option("--engine", default="cpu", show_default=True, help="Engine to run.")
-@click.option("-o", "--output", required=True, type=Path, help="Dump file to write (- is stdout).")
+@click.option("-o", "--output", required=True, help="Dump file to write (- is stdout).")
 @click.option("--plain", is_flag=True, help="Two columns: tag and digest.")
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @with_options(RUN_OPTIONS)
-def dump(engine: str, output: Path, plain: bool, force: bool, **options: object) -> int:
+def dump(engine: str, output: str, plain: bool, force: bool, **options: object) -> int:
     """Run one engine and write the dump of its keys."""
     from parity.cli.dumping import run_dump
 

@@ -15,6 +15,7 @@ from parity.status import Level, Verdict
 from parity.tree import Tree
 
 if TYPE_CHECKING:
+    from parity.diff import Ask
     from parity.dump import Dump
     from parity.tensor_files import Loader
 
@@ -32,18 +33,26 @@ def run_compare(
     quiet: bool,
 ) -> int:
     """Run ``parity compare``; returns the exit status."""
-    from parity.diff import Ask, finish_dumps
+    from parity.diff import Ask
 
-    require_writable_reports(json_path, csv_path)
+    require_writable_reports(json_path, csv_path, inputs=(ref, dut))
+    tree = compare_files(ref, dut, Ask(Level(level), typed, CONTROL_SEED))
+    return write_reports(tree, json_path=json_path, csv_path=csv_path, quiet=quiet)
+
+
+def compare_files(ref: Path, dut: Path, ask: Ask) -> Tree:
+    """The tree of two dumps or tensor files; with elements where both hold values."""
+    from parity.diff import finish_dumps
+
     began = time.monotonic()
     ref_dump, ref_loader = read_side(ref)
     dut_dump, dut_loader = read_side(dut)
-    tree = compare_dumps(ref_dump, dut_dump, level_asked=Level(level))
-    tree = finish_dumps(tree, ref_dump, dut_dump, Ask(Level(level), typed, CONTROL_SEED))
+    tree = compare_dumps(ref_dump, dut_dump, level_asked=ask.level)
+    tree = finish_dumps(tree, ref_dump, dut_dump, ask)
     if tree.verdict is Verdict.DIVERGED and ref_loader and dut_loader:
         _add_elements(tree, ref_loader, dut_loader)
     tree.seconds = time.monotonic() - began
-    return write_reports(tree, json_path=json_path, csv_path=csv_path, quiet=quiet)
+    return tree
 
 
 def read_side(path: Path) -> tuple[Dump, Loader | None]:
@@ -59,7 +68,7 @@ def read_side(path: Path) -> tuple[Dump, Loader | None]:
 def run_report(run: Path, format_name: str, output: str, *, quiet: bool) -> int:
     """Run ``parity report``; the exit status is that of the saved tree."""
     presenter = find(REPORTS, format_name).load()()
-    require_writable_reports(output)
+    require_writable_reports(output, inputs=(run,))
     try:
         text = run.read_text(encoding="utf-8")
     except OSError as error:

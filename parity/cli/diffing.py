@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
-from parity.cli.options import make_run
+from parity.cli.options import make_run, parse_tokens
 from parity.cli.reporting import require_writable_reports, write_reports
 from parity.errors import InputError, NotRunError
 from parity.progress import Progress
 from parity.registry import ENGINES, engine_class, plugins
 from parity.spec import EngineSpec, FileSpec, ProgramSpec, Spec, parse_spec
-from parity.status import Level
+from parity.status import Level, Verdict
 
 if TYPE_CHECKING:
     from parity.diff import Ask
+    from parity.dump import Dump
     from parity.run import Run
     from parity.tree import Tree
 
@@ -33,13 +35,15 @@ def run_diff(
     **options: Any,
 ) -> int:
     """Run ``parity diff``; returns the exit status."""
-    require_writable_reports(json_path, csv_path)
     from parity.diff import Ask
 
     installed = plugins(ENGINES)
-    chosen = dut or default_dut()
-    specs = (parse_spec(ref, installed), parse_spec(chosen, installed))
+    typed_specs = [parse_spec(side, installed) for side in (ref, dut) if side is not None]
+    files = [spec.path for spec in typed_specs if isinstance(spec, FileSpec)]
+    require_writable_reports(json_path, csv_path, inputs=files)
     run = make_run(**options)
+    chosen = dut or default_dut()
+    specs = (typed_specs[0], parse_spec(chosen, installed))
     reproduce = typed if dut else f"{typed} --dut {chosen}"
     ask = Ask(Level(level), reproduce, int(options["seed"]))
     with Progress(quiet=quiet) as progress:
@@ -74,61 +78,108 @@ def diff_sides(
     if isinstance(ref, EngineSpec) and isinstance(dut, EngineSpec):
         sides = (open_side("ref", ref, run, progress), open_side("dut", dut, run, progress))
         return (bisect_engines if bisect else diff_engines)(*sides, run, ask)
-    if bisect or run.prefill == "ref":
-        option = "--bisect" if bisect else "--prefill ref"
-        raise InputError(f"{option} needs two engines", "name engines on both sides")
-    return _diff_dumps(specs, run, ask, progress)
-
-
-def _diff_dumps(specs: tuple[Spec, Spec], run: Run, ask: Ask, progress: Progress) -> Tree:
-    """One side at least is a dump file or a program: what was written decides."""
-    from parity.compare import compare_dumps
-    from parity.diff import finish_dumps
-
-    ref, dut = (None, None)
-    fed: list[int] = []
-    if isinstance(specs[0], EngineSpec):
-        ref, fed = _engine_dump("ref", specs[0], run, None, progress)
-    else:
-        ref = _read("ref", specs[0], run, fed)
-        fed = _fed_tokens(ref.header, run)
-    if isinstance(specs[1], EngineSpec):
-        dut, _ = _engine_dump("dut", specs[1], run, fed or None, progress)
-    else:
-        dut = _read("dut", specs[1], run, fed)
-    return finish_dumps(compare_dumps(ref, dut, level_asked=ask.level), ref, dut, ask)
-
-
-def _read(role: str, spec: FileSpec | ProgramSpec, run: Run, fed: list[int]) -> Any:
-    from parity.sides import dump_of
-
-    if role == "ref" and isinstance(spec, ProgramSpec):
+    for option, given in (("--bisect", bisect), ("--prefill ref", run.prefill == "ref")):
+        if given:
+            raise InputError(f"{option} needs two engines", "name engines on both sides")
+    if isinstance(ref, ProgramSpec):
         raise InputError(
-            f"{spec.text}: a program cannot be the ref: nothing says which tokens to feed it",
+            f"{ref.text}: a program cannot be the ref: nothing says which tokens to feed it",
             "make the engine the ref, or write its dump first",
         )
-    return dump_of(spec, run, fed)
+    if isinstance(ref, FileSpec) and isinstance(dut, FileSpec):
+        from parity.cli.comparing import compare_files
+
+        return compare_files(ref.path, dut.path, ask)
+    return _diff_dumps(ref, dut, run, ask, progress)
 
 
-def _engine_dump(
-    role: str, spec: EngineSpec, run: Run, fed: list[int] | None, progress: Progress
-) -> tuple[Any, list[int]]:
+def _diff_dumps(
+    ref: EngineSpec | FileSpec, dut: Spec, run: Run, ask: Ask, progress: Progress
+) -> Tree:
+    """One side at least is a dump file or a program: what was written decides."""
+    from parity.diff import run_facts
+
+    began = time.monotonic()
+    ref_dump, fed = _ref_dump(ref, run, progress)
+    if isinstance(dut, EngineSpec):
+        tree = _diff_engine(ref_dump, fed, dut, run, ask, progress)
+    else:
+        tree = _diff_written(ref_dump, fed, dut, run, ask)
+    tree.run = run_facts(run, fed)
+    tree.seconds = time.monotonic() - began
+    return tree
+
+
+def _ref_dump(spec: EngineSpec | FileSpec, run: Run, progress: Progress) -> tuple[Dump, list[int]]:
+    """The ref's dump and the tokens it was fed after the prompt."""
+    from parity.run import run_side
+    from parity.sides import dump_of, open_side
+
+    if isinstance(spec, EngineSpec):
+        done = run_side(open_side("ref", spec, run, progress), run)
+        return done.dump, done.fed
+    dump = dump_of(spec, run, [])
+    return dump, _fed_tokens("ref", dump, run)
+
+
+def _diff_engine(
+    ref: Dump, fed: list[int], spec: EngineSpec, run: Run, ask: Ask, progress: Progress
+) -> Tree:
+    """An engine against a ref that was written before."""
+    from parity.compare import compare_dumps
+    from parity.diff import check_control, start_of
     from parity.run import run_side
     from parity.sides import open_side
 
-    done = run_side(open_side(role, spec, run, progress), run, fed=fed)
-    return done.dump, done.fed
+    side = open_side("dut", spec, run, progress)
+    follows_ref = bool(fed) and run.tokens_from == "ref"
+    done = run_side(side, run, fed=fed if follows_ref else None)
+    tree = compare_dumps(ref, done.dump, level_asked=ask.level)
+    tree.reproduce = ask.reproduce
+    if not fed:
+        tree.notes.append("the ref dump names no tokens: the dut follows its own choices")
+    if tree.verdict is Verdict.SAME:
+        check_control(tree, start_of(side, run, done), ref, done.dump, ask.seed)
+    return tree
 
 
-def _fed_tokens(header: dict[str, str], run: Run) -> list[int]:
-    """Tokens after the prompt that a dump's header names; its prompt must be this run's."""
-    if "tokens" not in header:
-        return []
-    tokens = [int(part) for part in header["tokens"].split(",") if part.strip().isdecimal()]
-    if tuple(tokens[: run.start]) != run.prompt or len(tokens) != run.positions:
+def _diff_written(
+    ref: Dump, fed: list[int], spec: FileSpec | ProgramSpec, run: Run, ask: Ask
+) -> Tree:
+    """A dump file or a program against a ref that was run or read."""
+    from parity.compare import compare_dumps
+    from parity.diff import finish_dumps
+    from parity.sides import dump_of
+
+    if isinstance(spec, ProgramSpec) and run.tokens_from == "own":
         raise InputError(
-            f"the ref dump was made with other tokens ({len(tokens)}) than this run "
-            f"({run.start} of prompt, {run.n} decoded)",
+            f"--tokens-from own: {spec.text} is told the ref's tokens", "leave the option out"
+        )
+    dut = dump_of(spec, run, fed)
+    if isinstance(spec, FileSpec):
+        _fed_tokens("dut", dut, run)
+    return finish_dumps(compare_dumps(ref, dut, level_asked=ask.level), ref, dut, ask)
+
+
+def _fed_tokens(role: str, dump: Dump, run: Run) -> list[int]:
+    """Tokens after the prompt that a dump's header names; none where it names none.
+
+    Raises InputError when it was made with another prompt, or with more or fewer steps.
+    """
+    text = dump.header.get("tokens", "")
+    if not text:
+        return []
+    try:
+        tokens = parse_tokens(text)
+    except InputError as error:
+        raise InputError(
+            f"{dump.source}: header tokens: not token ids: {text!r}", "write it as # tokens 1,2,3"
+        ) from error
+    whole = len(tokens) == run.positions or "stopped" in dump.header
+    if tuple(tokens[: run.start]) != run.prompt or not whole:
+        raise InputError(
+            f"the {role} dump {dump.source} was made with other tokens ({len(tokens)}) than this "
+            f"run ({run.start} of prompt, {run.n} decoded)",
             "give the --model, --seed, --tokens and --n it was made with",
         )
     return tokens[run.start :]

@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from parity.errors import ParityBug, ParityError
-from parity.model.config import ModelConfig, preset
-from parity.model.model import weight_bytes
 from parity.cli.reporting import write_lines
+from parity.errors import ParityBug, ParityError
+from parity.model.config import DEFAULT_PRESET, ModelConfig, preset
+from parity.model.model import weight_bytes
 from parity.protocol import EngineSettings
 from parity.registry import ENGINES, engine_class, plugins
 
@@ -65,7 +65,10 @@ def _tried(name: str, find: Callable[[], str]) -> Finding:
     except ParityError as error:
         return Finding(name, False, error.message.removeprefix(f"{name}: "), error.next_step)
     except ParityBug as error:
-        return Finding(name, False, str(error), "reinstall parity")
+        return Finding(name, False, str(error), "reinstall the package that brings it")
+    except Exception as error:  # an engine's own fault must not keep the other findings back
+        said = (str(error).splitlines() or [""])[0]
+        return Finding(name, False, f"{type(error).__name__}: {said}", f"parity diff --dut {name}")
 
 
 def _floats() -> Finding:
@@ -86,19 +89,20 @@ def _floats() -> Finding:
 
 
 def _memory(config: ModelConfig) -> Finding:
+    """Whether the weights fit into free memory, once for each side."""
     needed = weight_bytes(config)
     free = _free_bytes()
-    text = f"{config.name} needs {_gigabytes(needed)} a side"
+    text = f"{config.name} needs {_size(needed)} a side, {_size(2 * needed)} for ref and dut"
     if free is None:
         return Finding("memory", True, f"{text}; free memory is not known here")
-    if needed * 2 < free:
-        return Finding("memory", True, f"{text}, {_gigabytes(free)} free")
-    small = preset("moe-48")
+    if 2 * needed < free:
+        return Finding("memory", True, f"{text}; {_size(free)} free")
+    small = preset(DEFAULT_PRESET)
     return Finding(
         "memory",
         False,
-        f"{text}, {_gigabytes(free)} free",
-        f"--model {small.name} needs {_gigabytes(weight_bytes(small))}",
+        f"{text}; {_size(free)} free",
+        f"--model {small.name} needs {_size(weight_bytes(small))} a side",
     )
 
 
@@ -109,8 +113,8 @@ def _free_bytes() -> int | None:
         return None
 
 
-def _gigabytes(count: int) -> str:
-    return f"{count / 1e9:,.2f} GB"
+def _size(count: int) -> str:
+    return f"{count / 1e9:,.1f} GB" if count >= 1e9 else f"{count / 1e6:,.1f} MB"
 
 
 def _lines(finding: Finding) -> list[str]:

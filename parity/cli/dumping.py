@@ -2,32 +2,44 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 from parity.cli.options import make_run
 from parity.dump_writer import write_dump
 from parity.errors import InputError
+from parity.presenting import STDOUT, require_writable
 from parity.progress import Progress
 from parity.registry import ENGINES, plugins
 from parity.spec import EngineSpec, parse_spec
 
 
-def run_dump(
-    engine: str, output: Path, *, plain: bool, force: bool, options: dict[str, Any]
-) -> int:
-    """Run ``parity dump``; an existing file is refused before anything is run."""
+def run_dump(engine: str, output: str, *, plain: bool, force: bool, options: dict[str, Any]) -> int:
+    """Run ``parity dump``; a file that must not or cannot be written is refused before the run."""
     from parity.run import run_side
     from parity.sides import open_side
 
-    if output.exists() and not force:
-        raise InputError(f"{output} exists already", "give another name, or --force")
+    _require_free(output, force)
     spec = parse_spec(engine, plugins(ENGINES))
     if not isinstance(spec, EngineSpec):
         raise InputError(f"--engine {engine}: not an engine", "parity engines lists them")
     run = make_run(**options)
     with Progress() as progress:
         done = run_side(open_side("engine", spec, run, progress), run)
-        write_dump(done.dump, output, plain=plain, force=force)
-        progress.note(f"{len(done.dump.entries):,} keys written to {output}")
+        write_dump(done.dump, Path(output), plain=plain, force=force)
+        where = "stdout" if output == STDOUT else output
+        progress.note(f"{len(done.dump.entries):,} keys written to {where}")
     return 0
+
+
+def _require_free(output: str, force: bool) -> None:
+    if output == STDOUT:
+        if sys.stdout is None:
+            raise InputError("-o -: stdout is closed", "give -o a file")
+        return
+    if not output:
+        raise InputError("-o: the name is empty", "write -o run.dump")
+    if Path(output).is_file() and not force:
+        raise InputError(f"{output}: exists already", "give another name, or --force")
+    require_writable(output)

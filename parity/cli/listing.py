@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from parity.errors import InputError, ParityBug
 from parity.cli.reporting import write_lines
+from parity.errors import InputError, ParityBug
 from parity.registry import ENGINES, INSTALL, Plugin, checked_engine, plugins
 
 

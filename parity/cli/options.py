@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable
 from functools import reduce
@@ -16,12 +17,20 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 PROMPT_LENGTH = 32
+_TOKEN = re.compile("[0-9]{1,18}")
 
 MODEL = click.option(
     "--model", default="moe-tiny", show_default=True, help="Preset with synthetic weights."
 )
 RUN_OPTIONS = (
     MODEL,
+    click.option(
+        "--weights",
+        type=click.Choice(["q4", "f32"]),
+        default="q4",
+        show_default=True,
+        help="Storage of the matrices; with f32 the KV cache is f32 too.",
+    ),
     click.option("--seed", default=7, show_default=True, help="Seed of weights and prompt."),
     click.option("--tokens", help="Prompt as token ids: 1,2,3 (default: 32 ids from the seed)."),
     click.option("--n", default=4, show_default=True, help="Tokens decoded and dumped."),
@@ -51,6 +60,7 @@ def with_options(options: tuple[Any, ...]) -> Callable[[Command], Command]:
 def make_run(
     *,
     model: str,
+    weights: str,
     seed: int,
     tokens: str | None,
     n: int,
@@ -66,12 +76,15 @@ def make_run(
     from parity.model.model import synthetic
     from parity.run import Run
 
-    made = synthetic(model, seed)
+    made = synthetic(model, seed, weights)
     if n < 1:
         raise InputError(f"--n {n}: nothing to decode", "give --n 1 or more")
-    prompt = (
-        parse_tokens(tokens) if tokens else prompt_tokens(seed, PROMPT_LENGTH, made.config.vocab)
-    )
+    if tokens is None:
+        prompt = prompt_tokens(seed, PROMPT_LENGTH, made.config.vocab)
+    else:
+        prompt = parse_tokens(tokens)
+    check_tokens(made.config, prompt, 0, made.config.context)
+    check_tokens(made.config, (), len(prompt) + n, made.config.context)
     run = Run(
         model=made,
         prompt=tuple(prompt),
@@ -82,7 +95,6 @@ def make_run(
         extra_fields=parse_fields(fields),
         hash_name=hash_name,
     )
-    check_tokens(made.config, [*prompt, *[0] * n], 0, made.config.context)
     _ = run.fields  # an unknown field is refused here
     return run
 
@@ -90,7 +102,7 @@ def make_run(
 def parse_tokens(text: str) -> list[int]:
     """``1,2,3`` as token ids; raises InputError that shows the part that is no id."""
     parts = [part.strip() for part in text.split(",")]
-    bad = next((part for part in parts if not part.isdecimal()), None)
+    bad = next((part for part in parts if _TOKEN.fullmatch(part) is None), None)
     if bad is not None:
         raise InputError(f"--tokens: {bad!r} is not a token id", "write --tokens 1,2,3")
     return [int(part) for part in parts]

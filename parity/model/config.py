@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import sqrt
 
 from parity.errors import InputError
@@ -15,11 +15,12 @@ SMALL_CONTEXT = 2048
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Sizes and constants of one model of the MoE family (contract section 2).
+    """Sizes and constants of one model of contract section 2.
 
-    ``inter`` is the width of one expert, ``context`` the most positions a KV cache may hold,
-    ``kv`` the storage of K and V (contract 1.0), ``small_out`` whether wo, out and down have
-    2^-2 of the other matrices' scale (contract 8).
+    ``family``: "moe", or "dense" (no experts). ``weights``: storage of the matrices, "q4" or
+    "f32". ``inter``: width of one expert or of the dense FFN. ``context``: the most positions a
+    KV cache may hold. ``small_out``: wo, out and down have 2^-2 of the other matrices' scale
+    (contract 8).
     """
 
     name: str
@@ -35,10 +36,15 @@ class ModelConfig:
     theta: float = 1e6
     eps: float = 1e-6
     norm_topk_prob: bool = True
-    kv: str = "int8"
+    weights: str = "q4"
     family: str = "moe"
     context: int = SMALL_CONTEXT
     small_out: bool = False
+
+    @property
+    def kv(self) -> str:
+        """Storage of K and V: f32 for a model without a Q4_0 matrix, else int8 (contract 1.0)."""
+        return "f32" if self.weights == "f32" else "int8"
 
     @property
     def rot_dim(self) -> int:
@@ -58,22 +64,29 @@ class ModelConfig:
 def _presets() -> dict[str, ModelConfig]:
     tiny = ModelConfig("moe-tiny", 4, 160, 4, 2, 96, 96, 8, 3, 512)
     deep = ModelConfig("moe-48", 48, 128, 4, 2, 32, 64, 16, 4, 1003, small_out=True)
+    dense = ModelConfig("dense-tiny", 4, 128, 4, 2, 32, 256, 0, 0, 512, family="dense")
     large = ModelConfig(
         *("qwen3-30b-a3b", 48, 2048, 32, 4, 128, 768, 128, 8, 151_936),
         context=40_960,
         small_out=True,
     )
-    return {config.name: config for config in (tiny, deep, large)}
+    return {config.name: config for config in (tiny, deep, dense, large)}
 
 
 PRESETS = _presets()
 DEFAULT_PRESET = "moe-tiny"
 
 
-def preset(name: str) -> ModelConfig:
-    """The preset called ``name``; raises InputError that suggests the nearest name."""
+WEIGHTS = ("q4", "f32")
+
+
+def preset(name: str, weights: str = "q4") -> ModelConfig:
+    """The preset called ``name``, its matrices stored as ``weights``.
+
+    Raises InputError that suggests the nearest name.
+    """
     if name in PRESETS:
-        return PRESETS[name]
+        return replace(PRESETS[name], weights=weights)
     near = difflib.get_close_matches(name, PRESETS, 1)
     hint = f"did you mean {near[0]}? " if near else ""
     raise InputError(f"unknown model {name!r}", f"{hint}presets: {', '.join(PRESETS)}")

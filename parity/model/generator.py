@@ -70,6 +70,11 @@ def router_exponent(columns: int) -> int:
     return 1 - isqrt(columns // 3).bit_length()
 
 
+def matrix_exponent(columns: int) -> int:
+    """Exponent that gives a row of ``columns`` uniform f32 weights a gain near 0.8."""
+    return -isqrt(columns // 3).bit_length()
+
+
 def norm_weights(seed: int, name: str, count: int) -> np.ndarray:
     """Norm weights in [0.75, 1.25), float32[count]."""
     top = (words(seed, name, 0, count) >> np.uint64(42)).astype(np.int32) + np.int32(3 << 21)

@@ -47,8 +47,9 @@ class SyntheticModel:
 
     @property
     def label(self) -> str:
-        """Preset and seed."""
-        return f"{self.config.name} seed {self.seed}"
+        """Preset, storage where it is not Q4_0, and seed."""
+        stored = "" if self.config.weights == "q4" else f" {self.config.weights}"
+        return f"{self.config.name}{stored} seed {self.seed}"
 
     def names(self) -> Iterator[str]:
         """Names of all tensors, in the order of the digest."""
@@ -59,11 +60,11 @@ class SyntheticModel:
         return _recipes(self.config)[name](self.seed)
 
 
-def synthetic(name: str, seed: int) -> SyntheticModel:
-    """The preset ``name`` with the weights of ``seed`` (0 .. 2^64 - 1)."""
+def synthetic(name: str, seed: int, weights: str = "q4") -> SyntheticModel:
+    """The preset ``name`` with the weights of ``seed`` (0 .. 2^64 - 1), stored as ``weights``."""
     if not 0 <= seed < 1 << 64:
         raise InputError(f"seed {seed} is out of range", "give a seed of 0 to 2^64 - 1")
-    return SyntheticModel(preset(name), seed)
+    return SyntheticModel(preset(name, weights), seed)
 
 
 def model_digest(config: ModelConfig, digests: Mapping[str, tuple[TensorType, int]]) -> int:
@@ -74,12 +75,13 @@ def model_digest(config: ModelConfig, digests: Mapping[str, tuple[TensorType, in
 
 
 def weight_bytes(config: ModelConfig) -> int:
-    """Bytes the stored tensors of a model take on one side."""
-    q4_rows = (2 * config.vocab) * config.hidden
+    """Bytes the matrices of a model take on one side (norms are left out)."""
+    ends = 2 * config.vocab * config.hidden
     attention = 2 * (config.n_q + config.n_kv) * config.head_dim * config.hidden
-    experts = 3 * config.experts * config.inter * config.hidden
-    floats = config.layers * (config.experts + 2) * config.hidden
-    return (q4_rows + config.layers * (attention + experts)) * 18 // BLOCK + 4 * floats
+    ffn = 3 * max(config.experts, 1) * config.inter * config.hidden
+    routers = 4 * config.layers * config.experts * config.hidden
+    matrices = ends + config.layers * (attention + ffn)
+    return routers + (4 * matrices if config.weights == "f32" else matrices * 18 // BLOCK)
 
 
 _Recipe = Callable[[int], np.ndarray]
@@ -88,59 +90,79 @@ _Recipe = Callable[[int], np.ndarray]
 @lru_cache(maxsize=8)
 def _recipes(config: ModelConfig) -> dict[str, _Recipe]:
     """How each tensor is made from a seed, by name, in the order of the digest."""
-    made: dict[str, _Recipe] = {}
+    add = _Recipes(config)
     # Embedding rows are not a product: size 1 or so without the gain rule.
-    _add_q4(made, "embed", (config.vocab, config.hidden), exponent=-3)
+    add.matrix("embed", (config.vocab, config.hidden), exponent=-3 if add.q4 else 0)
     for layer in range(config.layers):
-        _add_layer(made, config, f"layers.{layer}")
-    _add_norm(made, "final_norm", config.hidden)
-    _add_q4(made, "lm_head", (config.vocab, config.hidden))
-    made["inv_freq"] = lambda seed: inv_freq(config.theta, config.rot_dim)
-    return made
+        _add_layer(add, config, f"layers.{layer}")
+    add.norm("final_norm", config.hidden)
+    add.matrix("lm_head", (config.vocab, config.hidden))
+    add.made["inv_freq"] = lambda seed: inv_freq(config.theta, config.rot_dim)
+    return add.made
 
 
-def _add_layer(made: dict[str, _Recipe], config: ModelConfig, at: str) -> None:
+def _add_layer(add: _Recipes, config: ModelConfig, at: str) -> None:
     hidden, wide = config.hidden, config.n_q * config.head_dim
     narrow = config.n_kv * config.head_dim
     drop = 2 if config.small_out else 0
-    _add_norm(made, f"{at}.attn_norm", hidden)
+    add.norm(f"{at}.attn_norm", hidden)
     for name, rows in (("q_proj", wide), ("k_proj", narrow), ("v_proj", narrow)):
-        _add_q4(made, f"{at}.{name}", (rows, hidden))
-    _add_norm(made, f"{at}.q_norm", config.head_dim)
-    _add_norm(made, f"{at}.k_norm", config.head_dim)
-    _add_q4(made, f"{at}.o_proj", (hidden, wide), drop=drop)
-    _add_norm(made, f"{at}.ffn_norm", hidden)
-    _add_router(made, f"{at}.router", config.experts, hidden)
-    stack = (config.experts, config.inter, hidden)
-    _add_q4(made, f"{at}.experts.gate", stack)
-    _add_q4(made, f"{at}.experts.up", stack)
-    _add_q4(made, f"{at}.experts.down", (config.experts, hidden, config.inter), drop=drop)
+        add.matrix(f"{at}.{name}", (rows, hidden))
+    add.norm(f"{at}.q_norm", config.head_dim)
+    add.norm(f"{at}.k_norm", config.head_dim)
+    add.matrix(f"{at}.o_proj", (hidden, wide), drop=drop)
+    add.norm(f"{at}.ffn_norm", hidden)
+    stack: tuple[int, ...] = ()
+    ffn = f"{at}.mlp"
+    if config.family == "moe":
+        power = generator.router_exponent(hidden)
+        add.floats(f"{at}.router", (config.experts, hidden), power)
+        stack, ffn = (config.experts,), f"{at}.experts"
+    add.matrix(f"{ffn}.gate", (*stack, config.inter, hidden))
+    add.matrix(f"{ffn}.up", (*stack, config.inter, hidden))
+    add.matrix(f"{ffn}.down", (*stack, hidden, config.inter), drop=drop)
 
 
-def _add_q4(
-    made: dict[str, _Recipe],
-    name: str,
-    shape: tuple[int, ...],
-    *,
-    exponent: int | None = None,
-    drop: int = 0,
-) -> None:
-    columns = shape[-1]
-    if columns % BLOCK:
-        raise InputError(f"{name}: row length {columns} is not a multiple of {BLOCK}", "use f32")
-    power = (generator.q4_exponent(columns) if exponent is None else exponent) - drop
-    grid = (*shape[:-1], columns // BLOCK)
-    blocks = int(np.prod(grid))
-    flat = (*grid[:-1], grid[-1] * 16)
-    made[f"{name}.d"] = lambda seed: generator.scale_bits(seed, name, blocks, power).reshape(grid)
-    made[f"{name}.qs"] = lambda seed: generator.nibble_bytes(seed, name, blocks).reshape(flat)
+class _Recipes:
+    """Collects the recipes of one model."""
 
+    def __init__(self, config: ModelConfig) -> None:
+        self.made: dict[str, _Recipe] = {}
+        self.q4 = config.weights == "q4"
 
-def _add_norm(made: dict[str, _Recipe], name: str, count: int) -> None:
-    made[name] = lambda seed: generator.norm_weights(seed, name, count)
+    def norm(self, name: str, count: int) -> None:
+        """Norm weights, always f32."""
+        self.made[name] = lambda seed: generator.norm_weights(seed, name, count)
 
+    def floats(self, name: str, shape: tuple[int, ...], exponent: int) -> None:
+        """An f32 matrix."""
+        count = int(np.prod(shape))
+        self.made[name] = lambda seed: generator.signed_f32(seed, name, count, exponent).reshape(
+            shape
+        )
 
-def _add_router(made: dict[str, _Recipe], name: str, rows: int, columns: int) -> None:
-    power = generator.router_exponent(columns)
-    count = rows * columns
-    made[name] = lambda seed: generator.signed_f32(seed, name, count, power).reshape(rows, columns)
+    def matrix(
+        self, name: str, shape: tuple[int, ...], *, exponent: int | None = None, drop: int = 0
+    ) -> None:
+        """A matrix in the model's storage, of gain 1 or so unless ``exponent`` is given."""
+        columns = shape[-1]
+        rule = generator.q4_exponent if self.q4 else generator.matrix_exponent
+        power = (rule(columns) if exponent is None else exponent) - drop
+        if self.q4:
+            self._q4(name, shape, power)
+        else:
+            self.floats(name, shape, power)
+
+    def _q4(self, name: str, shape: tuple[int, ...], power: int) -> None:
+        if shape[-1] % BLOCK:
+            raise InputError(
+                f"{name}: row length {shape[-1]} is not a multiple of {BLOCK}", "use --weights f32"
+            )
+        grid = (*shape[:-1], shape[-1] // BLOCK)
+        flat = (*grid[:-1], grid[-1] * 16)
+        blocks = int(np.prod(grid))
+        made = self.made
+        made[f"{name}.d"] = lambda seed: generator.scale_bits(seed, name, blocks, power).reshape(
+            grid
+        )
+        made[f"{name}.qs"] = lambda seed: generator.nibble_bytes(seed, name, blocks).reshape(flat)

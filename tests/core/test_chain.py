@@ -92,7 +92,7 @@ def test_callables_are_read_only_where_the_search_looks() -> None:
         seen.append(index)
         return dut[index]
 
-    assert bisect_first(ref.__getitem__, look, (1024, 1024)) == (700, 2 * len(seen))
+    assert bisect_first(ref.__getitem__, look, lengths=(1024, 1024)) == (700, 2 * len(seen))
     assert len(seen) == len(set(seen)) <= 11
     with pytest.raises(TypeError, match="needs lengths"):
         bisect_first(ref, look)
@@ -169,3 +169,11 @@ def test_a_key_given_twice_is_refused() -> None:
     twice = replace(small(3), segments={"": [*small(3).entries, small(3).entries[0]]})
     with pytest.raises(InputError, match="key t0_l0_nrm appears twice"):
         first_by_bisection(small(3), twice)
+
+
+def test_a_key_in_another_segment_is_another_key() -> None:
+    entries = small(9).entries
+    ref = Dump({}, {"": entries[:4], "B": entries[4:]}, "ref")
+    dut = Dump({}, {"": entries[:6], "B": entries[6:]}, "dut")
+    assert first_by_bisection(ref, dut)[0] == entries[4].key
+    assert compare_dumps(ref, dut).first == entries[4].key.tag

@@ -255,6 +255,14 @@ def test_not_finite_on_both_sides_with_other_bytes_is_diverged() -> None:
     )
 
 
+def test_a_run_that_ceased_to_be_finite_reaches_no_level() -> None:
+    ref = whole(greedy="0:7")
+    dut = altered(ref, "t1_logits", digest=66, nonfinite=(1, 0))
+    tree = compare_dumps(ref, dut, level_asked=Level.GREEDY)
+    assert ended(tree) == (Verdict.DIVERGED, "t1_logits", ExitStatus.DIVERGED)
+    assert (tree.level, tree.counts.not_comparable) == (Level.NONE, 0)
+
+
 def test_a_difference_before_the_value_that_is_not_finite_decides() -> None:
     ref = altered(whole(), "t0_l1_nrm", nonfinite=(3, 17))
     tree = compare_dumps(ref, altered(ref, "t0_l0_x", digest=99))

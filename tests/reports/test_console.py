@@ -163,7 +163,8 @@ def test_rows_that_the_json_does_not_hold_are_counted() -> None:
 
 def test_a_segment_shows_its_own_strip() -> None:
     other = trees.key_rows(layers=(7,), segment="m=2")
-    rows = [*other, *trees.stopped().keys]
+    later = trees.key_row("t34_final_normed", KeyState.NOT_COMPARABLE, 50, "m=4")
+    rows = [*other, *trees.stopped().keys, later]
     text = show(replace(trees.stopped(), keys=rows, counts=trees.count(rows)))
     strip = (
         "  t33 after the last layer in segment m=4\n  final_normed DIFF · logits not comparable\n"

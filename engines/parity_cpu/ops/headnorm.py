@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from parity_cpu.jit import jit
+from parity_cpu.ops.variants import inverse_root
 
 f32 = np.float32
 
 
 @jit
-def headnorm(out, x, w, eps):  # type: ignore[no-untyped-def]
-    """out, x: (M, heads, hd) f32; w: (hd,) f32; eps: f32."""
+def headnorm(out, x, w, eps, variants):  # type: ignore[no-untyped-def]
+    """out, x: (M, heads, hd) f32; w: (hd,) f32; eps: f32; variants: rsqrt."""
     hd = x.shape[2]
     for m in range(x.shape[0]):
         for h in range(x.shape[1]):
@@ -20,7 +21,7 @@ def headnorm(out, x, w, eps):  # type: ignore[no-untyped-def]
             for j in range(hd):
                 ss = f32(ss + f32(x[m, h, j] * x[m, h, j]))
             # step 2: mean, root, reciprocal, each rounded
-            r = f32(f32(1.0) / f32(np.sqrt(f32(f32(ss / f32(hd)) + eps))))
+            r = inverse_root(f32(f32(ss / f32(hd)) + eps), variants)
             # step 3: (x * r) * w
             for j in range(hd):
                 out[m, h, j] = f32(f32(x[m, h, j] * r) * w[j])

@@ -6,6 +6,8 @@ import numpy as np
 
 from parity_cpu.intrinsics import f32_of_bits
 from parity_cpu.jit import jit
+from parity_cpu.ops.variants import product_sum
+from parity_cpu.variants import UNPAIRED
 
 f32 = np.float32
 u32 = np.uint32
@@ -31,6 +33,26 @@ def q4_block(qs, x, at, to):  # type: ignore[no-untyped-def]
         low = f32(np.int32(byte & 15) - np.int32(8))
         high = f32(np.int32(byte >> 4) - np.int32(8))
         s = f32(s + f32(f32(low * x[to + e]) + f32(high * x[to + e + 16])))
+    return s
+
+
+@jit
+def q4_block_variant(qs, x, at, to, variants):  # type: ignore[no-untyped-def]
+    """Block sum with fma (the pair's first product fused) or unpaired (strictly 0 .. 31)."""
+    s = f32(0.0)
+    for e in range(16):
+        byte = qs[at + e]
+        low = f32(np.int32(byte & 15) - np.int32(8))
+        high = f32(np.int32(byte >> 4) - np.int32(8))
+        if variants & UNPAIRED:
+            s = product_sum(low, x[to + e], s, variants)
+        else:
+            pair = product_sum(low, x[to + e], f32(high * x[to + e + 16]), variants)
+            s = f32(s + pair)
+    if variants & UNPAIRED:
+        for e in range(16):
+            high = f32(np.int32(qs[at + e] >> 4) - np.int32(8))
+            s = product_sum(high, x[to + e + 16], s, variants)
     return s
 
 

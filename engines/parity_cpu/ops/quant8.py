@@ -5,13 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from parity_cpu.jit import jit
+from parity_cpu.ops.variants import quotient, zero_scale
 
 f32 = np.float32
 
 
 @jit
-def quant8(q, scale, x):  # type: ignore[no-untyped-def]
-    """q: (M, heads, hd) int8; scale: (M, heads) f32; x: (M, heads, hd) f32."""
+def quant8(q, scale, x, variants):  # type: ignore[no-untyped-def]
+    """q: (M, heads, hd) int8; scale: (M, heads) f32; x: (M, heads, hd) f32.
+    variants: div_by_inverse.
+    """
     for m in range(x.shape[0]):
         for h in range(x.shape[1]):
             # step 1: largest magnitude, any order
@@ -24,7 +27,7 @@ def quant8(q, scale, x):  # type: ignore[no-untyped-def]
             # step 3: divide, round to even, clamp as float; a zero scale gives zeros
             for j in range(x.shape[2]):
                 t = f32(0.0)
-                if s != f32(0.0):
-                    t = f32(np.rint(f32(x[m, h, j] / s)))
+                if not zero_scale(s, variants):
+                    t = f32(np.rint(quotient(x[m, h, j], s, variants)))
                     t = min(max(t, f32(-127.0)), f32(127.0))
                 q[m, h, j] = np.int8(t)

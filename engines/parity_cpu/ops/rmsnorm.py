@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from parity_cpu.jit import jit
+from parity_cpu.ops.variants import inverse_root
 
 f32 = np.float32
 
 
 @jit
-def rmsnorm(out, x, w, eps):  # type: ignore[no-untyped-def]
-    """out, x: (M, d) f32; w: (d,) f32; eps: f32."""
+def rmsnorm(out, x, w, eps, variants):  # type: ignore[no-untyped-def]
+    """out, x: (M, d) f32; w: (d,) f32; eps: f32; variants: rsqrt."""
     d = x.shape[1]
     whole = d - d % 8
     for m in range(x.shape[0]):
@@ -27,7 +28,7 @@ def rmsnorm(out, x, w, eps):  # type: ignore[no-untyped-def]
         for j in range(whole, d):
             ss = f32(ss + f32(x[m, j] * x[m, j]))
         # step 3: mean, root, reciprocal, each rounded
-        r = f32(f32(1.0) / f32(np.sqrt(f32(f32(ss / f32(d)) + eps))))
+        r = inverse_root(f32(f32(ss / f32(d)) + eps), variants)
         # step 4: (x * r) * w
         for j in range(d):
             out[m, j] = f32(f32(x[m, j] * r) * w[j])

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from parity_cpu.jit import jit
-from parity_cpu.ops.elementary import ucrt_expf
+from parity_cpu.ops.variants import any_expf
 
 f32 = np.float32
 
 
 @jit
-def router_row(ids, probs, logits, soft, norm):  # type: ignore[no-untyped-def]
+def router_row(ids, probs, logits, soft, norm, variants):  # type: ignore[no-untyped-def]
     """One row: ids, probs: (k,); logits, soft: (E,), soft is scratch."""
     experts = logits.shape[0]
     # step 1: maximum, any order
@@ -21,7 +21,7 @@ def router_row(ids, probs, logits, soft, norm):  # type: ignore[no-untyped-def]
     # step 2: exponentials and their sum, ascending
     total = f32(0.0)
     for i in range(experts):
-        soft[i] = ucrt_expf(f32(logits[i] - top))
+        soft[i] = any_expf(f32(logits[i] - top), variants)
         total = f32(total + soft[i])
     # step 3: probabilities
     for i in range(experts):
@@ -43,8 +43,10 @@ def router_row(ids, probs, logits, soft, norm):  # type: ignore[no-untyped-def]
 
 
 @jit
-def router_topk(ids, probs, logits, norm):  # type: ignore[no-untyped-def]
-    """ids: (M, k) int32; probs: (M, k) f32; logits: (M, E) f32; norm: norm_topk_prob."""
+def router_topk(ids, probs, logits, norm, variants):  # type: ignore[no-untyped-def]
+    """ids: (M, k) int32; probs: (M, k) f32; logits: (M, E) f32; norm: norm_topk_prob.
+    variants: libm_exp, exp_via_double.
+    """
     soft = np.empty(logits.shape[1], np.float32)
     for m in range(logits.shape[0]):
-        router_row(ids[m], probs[m], logits[m], soft, norm)
+        router_row(ids[m], probs[m], logits[m], soft, norm, variants)

@@ -52,7 +52,7 @@ MODES: dict[str, tuple[str, ...]] = {
     # -fwrapv: integers wrap as on the device, whatever the optimiser could conclude.
     "fast": ("-O2", "-fwrapv"),
     "asan": (
-        *("-O1", "-g", "-fno-omit-frame-pointer", "-fno-sanitize-recover=undefined"),
+        *("-O1", "-g", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all"),
         # The last one is no part of `undefined`: a cast out of range saturates on the device only.
         "-fsanitize=address,undefined,float-cast-overflow",
     ),

@@ -85,5 +85,6 @@ def sanitizer_env(mode: str, compiler: Compiler | None = None) -> dict[str, str]
         "LD_PRELOAD": str(Path(answer).resolve()),
         "PYTHONMALLOC": "malloc",
         "ASAN_OPTIONS": "detect_leaks=0",
-        "TSAN_OPTIONS": "exitcode=66 report_signal_unsafe=0",
+        # Without the sleep: TSan waits a second at exit for threads that may still report.
+        "TSAN_OPTIONS": "exitcode=66 report_signal_unsafe=0 atexit_sleep_ms=0",
     }

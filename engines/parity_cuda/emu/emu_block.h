@@ -109,22 +109,24 @@ EMU_NOTSAN inline unsigned below(unsigned limit, uint64_t random) {
   return (unsigned)(((random & 0xffffffffu) * limit) >> 32);
 }
 
-EMU_OUTLINE void arrange(Block* b) {
-  const bool known = b->turn_order == b->order && b->turn_count == b->count;
-  if (!known) {
-    for (int i = 0; i < b->count; i++) {
-      b->turn[i] = (uint16_t)(b->order == kDescending ? b->count - 1 - i : i);
-    }
-    b->turn_order = b->order;
-    b->turn_count = b->count;
-  }
-  if (b->order != kShuffled) return;
+EMU_OUTLINE void shuffle_turn(Block* b) {
   for (int i = b->count - 1; i > 0; i--) {
     const unsigned j = below((unsigned)i + 1, next_random(b));
     const uint16_t held = b->turn[i];
     b->turn[i] = b->turn[j];
     b->turn[j] = held;
   }
+}
+// The order in which threads start. A shuffled one hangs on the seed alone, not on earlier blocks.
+EMU_OUTLINE void set_turn(Block* b) {
+  const bool known = b->turn_order == b->order && b->turn_count == b->count;
+  if (known && b->order != kShuffled) return;
+  for (int i = 0; i < b->count; i++) {
+    b->turn[i] = (uint16_t)(b->order == kDescending ? b->count - 1 - i : i);
+  }
+  b->turn_order = b->order;
+  b->turn_count = b->count;
+  if (b->order == kShuffled) shuffle_turn(b);
 }
 
 EMU_NOTSAN inline Thread* next_lane(Block* b) {
@@ -254,7 +256,7 @@ EMU_NOTSAN inline void release_block(Block* b) {
   b->verdict = b->votes;
   b->votes = 0;
   b->cursor = 0;
-  if (b->order == kShuffled) arrange(b);
+  if (b->order == kShuffled) shuffle_turn(b);
 #ifdef EMU_TSAN
   b->round++;
 #endif
@@ -355,7 +357,7 @@ EMU_NOTSAN inline void reset_block(Block* b, uint64_t random) {
   b->head = b->tail = 0;
   for (int i = 0; i < b->count; i++) b->threads[i].state = kNew;
   for (int i = 0; i * kLanes < b->count; i++) b->warps[i].returned = 0;
-  arrange(b);
+  set_turn(b);
   // Two ways to mix warps: one far ahead of the others, or all side by side.
   b->run_ahead = b->order == kShuffled ? next_random(b) & 1 : b->order == kAscending;
   if (b->dynamic_bytes) memset(b->dynamic, 0xff, b->dynamic_bytes);

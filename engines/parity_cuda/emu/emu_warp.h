@@ -119,9 +119,12 @@ EMU_INLINE unsigned ballot(Site site, unsigned mask, bool predicate) {
 EMU_INLINE bool all_lanes(Site site, unsigned mask, bool predicate) {
   return ballot(site, mask, !predicate) == 0;
 }
-EMU_INLINE void sync_warp(Site site, unsigned mask = 0xffffffffu) {
-  gather(site, kSyncWarp, mask, 0, 0);
-}
+struct SyncWarp {  // an object, as a macro cannot have a default argument
+  Site site;
+  void operator()(unsigned mask = 0xffffffffu) const {
+    gather(site, kSyncWarp, mask, 0, 0);
+  }
+};
 
 }  // namespace
 }  // namespace emu
@@ -135,7 +138,7 @@ EMU_INLINE void sync_warp(Site site, unsigned mask = 0xffffffffu) {
 #define __syncthreads_count(predicate) emu::block_barrier(EMU_SITE, (predicate) != 0)
 #define __syncthreads_or(predicate) ((int)(emu::block_barrier(EMU_SITE, (predicate) != 0) != 0))
 #define __syncthreads_and(predicate) ((int)(emu::block_barrier(EMU_SITE, (predicate) == 0) == 0))
-#define __syncwarp(...) emu::sync_warp(EMU_SITE, ##__VA_ARGS__)
+#define __syncwarp(...) emu::SyncWarp{EMU_SITE}(__VA_ARGS__)
 #define __shfl_sync(...) emu::shuffle(EMU_SITE, __VA_ARGS__)
 #define __shfl_xor_sync(...) emu::shuffle_xor(EMU_SITE, __VA_ARGS__)
 #define __shfl_down_sync(...) emu::shuffle_down(EMU_SITE, __VA_ARGS__)

@@ -1,8 +1,9 @@
 // combine: the experts' outputs by rank, then the residual. Contract 2 (FFN).
 // Launch: grid (blocks over hidden, M), one thread an element, so M cannot change the order.
+#include "variants.cuh"
 
 extern "C" __global__ void combine(float* out, const float* ores, const float* down,
-                                   const float* probs, int hidden, int ranks) {
+                                   const float* probs, int variants, int hidden, int ranks) {
   const int j = blockIdx.x * blockDim.x + threadIdx.x;
   const int m = blockIdx.y;
   if (j >= hidden) return;
@@ -10,7 +11,9 @@ extern "C" __global__ void combine(float* out, const float* ores, const float* d
   float ffn = 0.0f;
   for (int r = 0; r < ranks; ++r) {
     const long long row = (long long)m * ranks + r;
-    ffn = __fadd_rn(ffn, __fmul_rn(probs[row], down[row * hidden + j]));
+    float term = down[row * hidden + j];
+    if (!(variants & FOLD_P)) term = __fmul_rn(probs[row], term);
+    ffn = __fadd_rn(ffn, term);
   }
   const long long at = (long long)m * hidden + j;
   // step 2: x = ores + ffn

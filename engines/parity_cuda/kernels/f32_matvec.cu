@@ -1,9 +1,10 @@
 // f32_matvec: f32 rows times float rows (the router). Contract 1.5.
 // Launch: grid (blocks over rows, M), one thread a weight row. A chain belongs to one thread, so
 // neither the grid nor M can change the order.
+#include "variants.cuh"
 
-extern "C" __global__ void f32_matvec(float* out, const float* w, const float* x, int rows,
-                                      int cols) {
+extern "C" __global__ void f32_matvec(float* out, const float* w, const float* x,
+                                      int variants, int rows, int cols) {
   const int r = blockIdx.x * blockDim.x + threadIdx.x;
   const int m = blockIdx.y;
   if (r >= rows) return;
@@ -11,6 +12,6 @@ extern "C" __global__ void f32_matvec(float* out, const float* w, const float* x
   x += (long long)m * cols;
   // step 1: one accumulator, ascending
   float acc = 0.0f;
-  for (int j = 0; j < cols; ++j) acc = __fadd_rn(acc, __fmul_rn(w[j], x[j]));
+  for (int j = 0; j < cols; ++j) acc = product_sum(w[j], x[j], acc, variants);
   out[(long long)m * rows + r] = acc;
 }

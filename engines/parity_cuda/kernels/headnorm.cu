@@ -1,7 +1,9 @@
 // headnorm: norm of each head (QK-norm). Contract 1.2.
 // Launch: grid (heads, M), any block. One block per head: neither heads nor M can change the order.
+#include "variants.cuh"
 
-extern "C" __global__ void headnorm(float* out, const float* x, const float* w, float eps, int hd) {
+extern "C" __global__ void headnorm(float* out, const float* x, const float* w, float eps, int variants,
+                                    int hd) {
   __shared__ float shared_r[1];
   const long long at = ((long long)blockIdx.y * gridDim.x + blockIdx.x) * hd;
   x += at;
@@ -11,7 +13,7 @@ extern "C" __global__ void headnorm(float* out, const float* x, const float* w, 
     // step 1: squares, strictly ascending
     for (int j = 0; j < hd; ++j) ss = __fadd_rn(ss, __fmul_rn(x[j], x[j]));
     // step 2: mean, root, reciprocal, each rounded
-    shared_r[0] = __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(__fdiv_rn(ss, (float)hd), eps)));
+    shared_r[0] = inverse_root(__fadd_rn(__fdiv_rn(ss, (float)hd), eps), variants);
   }
   __syncthreads();
   const float r = shared_r[0];

@@ -1,7 +1,9 @@
 // quant16: int16 activations of the experts, one scale a block of 32. Contract 1.4.
 // Launch: grid over all blocks of 32 of all rows, one thread a block.
+#include "variants.cuh"
 
-extern "C" __global__ void quant16(short* q, float* scale, const float* x, int blocks) {
+extern "C" __global__ void quant16(short* q, float* scale, const float* x, int variants,
+                                   int blocks) {
   const int b = blockIdx.x * blockDim.x + threadIdx.x;
   if (b >= blocks) return;
   x += (long long)b * 32;
@@ -15,8 +17,8 @@ extern "C" __global__ void quant16(short* q, float* scale, const float* x, int b
   // step 3: divide, round to even, clamp as float; a zero scale gives zeros
   for (int j = 0; j < 32; ++j) {
     float t = 0.0f;
-    if (s != 0.0f) {
-      t = rintf(__fdiv_rn(x[j], s));
+    if (!zero_scale(s, variants)) {
+      t = rintf(quotient(x[j], s, variants));
       t = fminf(fmaxf(t, -32767.0f), 32767.0f);
     }
     q[j] = (short)__float2int_rz(t);

@@ -1,8 +1,9 @@
 // quant8: int8 rows of K, V and the query, one scale a head. Contract 1.6.
 // Launch: grid (blocks over heads, M), one thread a head, so M cannot change anything.
+#include "variants.cuh"
 
-extern "C" __global__ void quant8(signed char* q, float* scale, const float* x, int heads,
-                                  int hd) {
+extern "C" __global__ void quant8(signed char* q, float* scale, const float* x, int variants,
+                                  int heads, int hd) {
   const int h = blockIdx.x * blockDim.x + threadIdx.x;
   if (h >= heads) return;
   const long long row = (long long)blockIdx.y * heads + h;
@@ -17,8 +18,8 @@ extern "C" __global__ void quant8(signed char* q, float* scale, const float* x, 
   // step 3: divide, round to even, clamp as float; a zero scale gives zeros
   for (int j = 0; j < hd; ++j) {
     float t = 0.0f;
-    if (s != 0.0f) {
-      t = rintf(__fdiv_rn(x[j], s));
+    if (!zero_scale(s, variants)) {
+      t = rintf(quotient(x[j], s, variants));
       t = fminf(fmaxf(t, -127.0f), 127.0f);
     }
     q[j] = (signed char)__float2int_rz(t);

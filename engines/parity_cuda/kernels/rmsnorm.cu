@@ -1,8 +1,10 @@
 // rmsnorm: root mean square norm of whole rows. Contract 1.1.
 // Launch: grid (M), any block; dynamic shared memory: d / 8 + 1 floats. One block per row: the grid
 // never splits a row, so M cannot change the order.
+#include "variants.cuh"
 
-extern "C" __global__ void rmsnorm(float* out, const float* x, const float* w, float eps, int d) {
+extern "C" __global__ void rmsnorm(float* out, const float* x, const float* w, float eps, int variants,
+                                   int d) {
   extern __shared__ float part[];
   const int blocks = d / 8;
   x += (long long)blockIdx.x * d;
@@ -23,8 +25,7 @@ extern "C" __global__ void rmsnorm(float* out, const float* x, const float* w, f
     // step 2: tail, ascending
     for (int j = blocks * 8; j < d; ++j) ss = __fadd_rn(ss, __fmul_rn(x[j], x[j]));
     // step 3: mean, root, reciprocal, each rounded
-    part[blocks] =
-        __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(__fdiv_rn(ss, (float)d), eps)));
+    part[blocks] = inverse_root(__fadd_rn(__fdiv_rn(ss, (float)d), eps), variants);
   }
   __syncthreads();
   const float r = part[blocks];

@@ -1,10 +1,10 @@
 // router_topk: softmax over all experts, then the k most probable. Contract 2 (FFN).
 // Launch: grid (M), one thread; dynamic shared memory: E floats. One row a block, so M cannot
 // change the order.
-#include "elementary.cuh"
+#include "variants.cuh"
 
 extern "C" __global__ void router_topk(int* ids, float* probs, const float* logits, int norm,
-                                       int experts, int ranks) {
+                                       int variants, int experts, int ranks) {
   extern __shared__ float soft[];
   logits += (long long)blockIdx.x * experts;
   ids += (long long)blockIdx.x * ranks;
@@ -15,7 +15,7 @@ extern "C" __global__ void router_topk(int* ids, float* probs, const float* logi
   // step 2: exponentials and their sum, ascending
   float total = 0.0f;
   for (int i = 0; i < experts; ++i) {
-    soft[i] = ucrt_expf(__fsub_rn(logits[i], top));
+    soft[i] = any_expf(__fsub_rn(logits[i], top), variants);
     total = __fadd_rn(total, soft[i]);
   }
   // step 3: probabilities

@@ -1,0 +1,48 @@
+"""attention_f32: softmax over an f32 KV cache, keys ascending. Contract 1.8 (f32 form)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import prange
+
+from parity_cpu.jit import jit, jit_parallel
+from parity_cpu.ops.attention import softmax
+
+f32 = np.float32
+
+
+@jit
+def head_f32(out, q, k, v, sm_scale, keys, g, variants):  # type: ignore[no-untyped-def]
+    """One query head over ``keys`` rows of KV head ``g``; out, q: (hd,)."""
+    s = np.empty(keys, np.float32)
+    c = np.empty(keys, np.float32)
+    # step 1: score, the dot ascending
+    for t in range(keys):
+        dot = f32(0.0)
+        for j in range(q.shape[0]):
+            dot = f32(dot + f32(q[j] * k[t, g, j]))
+        s[t] = f32(dot * sm_scale)
+    total = softmax(s, c, variants)
+    # step 4: acc = acc * c + p * v
+    out[:] = f32(0.0)
+    for t in range(keys):
+        for j in range(out.shape[0]):
+            out[j] = f32(f32(out[j] * c[t]) + f32(s[t] * v[t, g, j]))
+    # step 5: acc / l
+    for j in range(out.shape[0]):
+        out[j] = f32(out[j] / total)
+
+
+@jit_parallel
+def attention_f32(out, q, k, v, sm_scale, pos, variants):  # type: ignore[no-untyped-def]
+    """out, q: (M, n_q, hd) f32; k, v: (cap, n_kv, hd) f32. Row m sees keys 0 .. pos + m.
+
+    Heads run in parallel; the keys of one head are serial.
+    variants: libm_exp, exp_via_double, two_pass.
+    """
+    heads = q.shape[1]
+    group = heads // k.shape[1]
+    for job in prange(q.shape[0] * heads):
+        m = job // heads
+        h = job % heads
+        head_f32(out[m, h], q[m, h], k, v, sm_scale, pos + m + 1, h // group, variants)

@@ -1,0 +1,99 @@
+"""variants: the functions that variants swap. Contract 5.
+
+The library is this platform's C library; its reciprocal square root is a stand-in, correctly
+rounded from f64: no CPU function has the device's bits.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import float32, float64, types
+
+from parity_cpu.intrinsics import fma32
+from parity_cpu.jit import jit
+from parity_cpu.ops.elementary import ucrt_cosf, ucrt_expf, ucrt_sinf
+from parity_cpu.variants import (
+    DIV_BY_INVERSE,
+    EXP_VIA_DOUBLE,
+    FMA,
+    LIBM_EXP,
+    LIBM_SINCOS,
+    RSQRT,
+    SCALE_ASSOC,
+)
+
+f32 = np.float32
+f64 = np.float64
+library_expf = types.ExternalFunction("expf", float32(float32))
+library_exp = types.ExternalFunction("exp", float64(float64))
+library_cosf = types.ExternalFunction("cosf", float32(float32))
+library_sinf = types.ExternalFunction("sinf", float32(float32))
+LARGEST = np.float32(3.4028234663852886e38)
+
+
+@jit
+def inverse_root(v, variants):  # type: ignore[no-untyped-def]
+    """1 / sqrt(v), or the reciprocal square root."""
+    if variants & RSQRT:
+        return f32(f64(1.0) / np.sqrt(f64(v)))
+    return f32(f32(1.0) / f32(np.sqrt(v)))
+
+
+@jit
+def product_sum(w, x, acc, variants):  # type: ignore[no-untyped-def]
+    """acc + w * x with two roundings, or with one."""
+    if variants & FMA:
+        return fma32(w, x, acc)
+    return f32(acc + f32(w * x))
+
+
+@jit
+def scaled_dot(dot, s_w, s_a, variants):  # type: ignore[no-untyped-def]
+    """(dot * s_w) * s_a, or (s_w * s_a) * dot."""
+    if variants & SCALE_ASSOC:
+        return f32(f32(s_w * s_a) * f32(dot))
+    return f32(f32(f32(dot) * s_w) * s_a)
+
+
+@jit
+def any_expf(x, variants):  # type: ignore[no-untyped-def]
+    """expf by the replica, the library, or the library's double exp."""
+    if variants & LIBM_EXP:
+        return library_expf(x)
+    if variants & EXP_VIA_DOUBLE:
+        return f32(library_exp(f64(x)))
+    return ucrt_expf(x)
+
+
+@jit
+def any_cosf(x, variants):  # type: ignore[no-untyped-def]
+    """cosf by the replica or the library."""
+    return library_cosf(x) if variants & LIBM_SINCOS else ucrt_cosf(x)
+
+
+@jit
+def any_sinf(x, variants):  # type: ignore[no-untyped-def]
+    """sinf by the replica or the library."""
+    return library_sinf(x) if variants & LIBM_SINCOS else ucrt_sinf(x)
+
+
+@jit
+def any_silu(x, variants):  # type: ignore[no-untyped-def]
+    """silu of contract 1.9 with the exponential asked for."""
+    return f32(x * f32(f32(1.0) / f32(f32(1.0) + any_expf(f32(-x), variants))))
+
+
+@jit
+def quotient(x, s, variants):  # type: ignore[no-untyped-def]
+    """x / s, or x times the inverse. The caller asks zero_scale first."""
+    if variants & DIV_BY_INVERSE:
+        return f32(x * f32(f32(1.0) / s))
+    return f32(x / s)
+
+
+@jit
+def zero_scale(s, variants):  # type: ignore[no-untyped-def]
+    """Whether a scale gives zeros: 0, or with the inverse one whose inverse is infinite."""
+    if s == f32(0.0):
+        return True
+    return (variants & DIV_BY_INVERSE) != 0 and f32(f32(1.0) / s) > LARGEST

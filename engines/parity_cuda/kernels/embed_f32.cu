@@ -1,0 +1,10 @@
+// embed_f32: rows of an f32 embedding. Contract 1.0.
+// Launch: grid (blocks over hidden, M), one thread an element.
+
+extern "C" __global__ void embed_f32(float* out, const float* w, const int* tokens, int hidden) {
+  const int j = blockIdx.x * blockDim.x + threadIdx.x;
+  const int m = blockIdx.y;
+  if (j >= hidden) return;
+  // step 1: the stored row
+  out[(long long)m * hidden + j] = w[(long long)tokens[m] * hidden + j];
+}

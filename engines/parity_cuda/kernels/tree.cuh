@@ -1,0 +1,21 @@
+// tree: sums by halving. Contract 5 (norm_tree, router_tree, two_pass).
+#pragma once
+
+// The smallest power of two that is not below count.
+__device__ __forceinline__ int power_of_two(int count) {
+  int n = 1;
+  while (n < count) n *= 2;
+  return n;
+}
+
+// Sum of x (a power of two elements, padded with +0.0), by halving, in place, by the whole block.
+// Every thread of the block must call it, after a barrier that made x complete.
+__device__ __forceinline__ float tree_sum(float* x, int n) {
+  // step 1: x[i] = x[i] + x[i + n / 2], halving n
+  while (n > 1) {
+    n /= 2;
+    for (int i = threadIdx.x; i < n; i += blockDim.x) x[i] = __fadd_rn(x[i], x[i + n]);
+    __syncthreads();
+  }
+  return x[0];
+}

@@ -1,0 +1,58 @@
+"""Tiers and variants: the named departures of contract section 5, and which go together."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterable
+
+from parity.errors import InputError
+
+# In the order of the contract; bit i of an engine's mask stands for VARIANTS[i].
+VARIANTS = (
+    *("rsqrt", "norm_tree", "fma", "split_k", "unpaired", "libm_exp", "libm_sincos"),
+    *("exp_via_double", "two_pass", "router_tree", "scale_assoc", "fold_p", "div_by_inverse"),
+)
+TIERS = {
+    "exact": frozenset[str](),
+    "fast": frozenset(VARIANTS) - {"exp_via_double", "div_by_inverse"},
+}
+EXCLUSIVE = (("libm_exp", "exp_via_double"),)
+
+
+def resolve(tier: str, plus: Iterable[str], minus: Iterable[str], where: str) -> frozenset[str]:
+    """The variants of ``tier`` with ``plus`` added and ``minus`` taken out.
+
+    Raises InputError naming ``where`` for an unknown name, for one to take out that is not in, and
+    for two that exclude each other.
+    """
+    if tier not in TIERS:
+        raise InputError(f"{where}: no tier {tier!r}", f"tiers: {', '.join(TIERS)}")
+    chosen = set(TIERS[tier])
+    for name in sorted(minus):
+        _known(name, where)
+        if name not in chosen:
+            raise InputError(f"{where}: tier {tier} has no {name} to take out", "leave it out")
+        chosen.discard(name)
+    for name in sorted(plus):
+        _known(name, where)
+        chosen.add(name)
+    for pair in EXCLUSIVE:
+        if chosen.issuperset(pair):
+            raise InputError(
+                f"{where}: {pair[0]} and {pair[1]} exclude each other",
+                f"take one out: {where}-{pair[0]}" if pair[0] in TIERS[tier] else "name one",
+            )
+    return frozenset(chosen)
+
+
+def variant_mask(names: Collection[str]) -> int:
+    """The bits of ``names``, as ops and kernels take them."""
+    return sum(1 << VARIANTS.index(name) for name in names)
+
+
+def _known(name: str, where: str) -> None:
+    if name in VARIANTS:
+        return
+    near = difflib.get_close_matches(name, VARIANTS, 1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    raise InputError(f"{where}: no variant {name!r}", f"{hint}variants: {', '.join(VARIANTS)}")

@@ -1,0 +1,95 @@
+"""What the real compilers make of the kernels: PTX by nvcc or NVRTC, and what it may not hold."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+
+from parity.errors import NotRunError
+from parity_cuda import nvrtc
+
+ARCHITECTURES = ("sm_80", "sm_90", "sm_120")
+# Kernels in which contract 4 writes an fma: fma64 in expf, cosf and sinf, fma32 in logf.
+FMA64 = {"attention_int8", "rope", "router_topk", "swiglu"}
+FMA64 |= {f"map_{name}" for name in ("expf", "cosf", "sinf", "sigmoid", "silu", "softplus")}
+FMA32 = {"map_logf", "map_softplus"}
+
+_ENTRY = re.compile(r"^\.visible \.entry (\w+)\(", re.MULTILINE)
+# The rules, each a pattern over one instruction's name and what it would break.
+_RULES = (
+    (re.compile(r"\.ftz\b"), "flushes subnormals"),
+    (re.compile(r"\.(?:approx|full)\b"), "is not correctly rounded"),
+    # Without a rounding mode the assembler may contract and reorder.
+    (re.compile(r"^(?:add|sub|mul|fma|div|sqrt|rcp)\.f(?:32|64)\b"), "names no rounding"),
+    (re.compile(r"^(?:mad|fma)\.r[zmp]"), "does not round to nearest"),
+)
+_INSTRUCTION = re.compile(r"^\s+(?:@!?%\w+ +)?([a-z][a-z0-9_.:]*)\s", re.MULTILINE)
+
+Compile = Callable[[Mapping[str, str], str, Collection[str]], str]
+
+
+def by_nvcc(sources: Mapping[str, str], arch: str, flags: Collection[str] = nvrtc.FLAGS) -> str:
+    """PTX of all kernels by nvcc; the flags are the engine's own, spelt alike for both."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for file, text in {**sources, "kernels_unit.cu": nvrtc.unit(sources)}.items():
+            (folder / file).write_text(text, encoding="utf-8")
+        out = folder / "kernels.ptx"
+        command = ["nvcc", "-ptx", f"-arch={arch}", *flags, "kernels_unit.cu", "-o", str(out)]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+        return out.read_text(encoding="utf-8")
+
+
+def by_nvrtc(sources: Mapping[str, str], arch: str, flags: Collection[str] = nvrtc.FLAGS) -> str:
+    """PTX of all kernels by CuPy's NVRTC; needs no driver."""
+    from cupy_backends.cuda.libs import nvrtc as binding
+
+    names = sorted(sources)
+    texts = [sources[name].encode() for name in names]
+    encoded = [name.encode() for name in names]
+    program = binding.createProgram(nvrtc.unit(sources), "kernels_unit.cu", texts, encoded)
+    virtual = arch.replace("sm_", "compute_")
+    binding.compileProgram(program, [f"--gpu-architecture={virtual}", *flags])
+    ptx: str = binding.getPTX(program).decode()
+    binding.destroyProgram(program)
+    return ptx
+
+
+def missing(compiler: str) -> str:
+    """Why a compiler cannot be used here, or an empty string."""
+    if compiler == "nvcc":
+        return "" if shutil.which("nvcc") else "ptx: nvcc is not installed"
+    try:
+        nvrtc.nvrtc_version()
+    except NotRunError:
+        return "ptx: CuPy's NVRTC is not installed"
+    return ""
+
+
+COMPILERS: dict[str, Compile] = {"nvcc": by_nvcc, "nvrtc": by_nvrtc}
+
+
+def instructions(ptx: str) -> dict[str, list[str]]:
+    """Kernel to its instructions' names, in order."""
+    starts = [*_ENTRY.finditer(ptx)]
+    ends = [found.start() for found in starts[1:]] + [len(ptx)]
+    bodies = ((found[1], ptx[found.end() : end]) for found, end in zip(starts, ends, strict=True))
+    return {name: _INSTRUCTION.findall(body[body.index("{") :]) for name, body in bodies}
+
+
+def faults(ptx: str) -> list[str]:
+    """``kernel: instruction does what`` for every instruction that breaks the contract, once."""
+    found = []
+    for kernel, names in instructions(ptx).items():
+        for name in dict.fromkeys(names):
+            found += [f"{kernel}: {name} {text}" for rule, text in _RULES if rule.search(name)]
+            if name.startswith("fma.rn.f32") and kernel not in FMA32:
+                found.append(f"{kernel}: {name} contracts")
+            if name.startswith("fma.rn.f64") and kernel not in FMA64:
+                found.append(f"{kernel}: {name} contracts")
+    return found

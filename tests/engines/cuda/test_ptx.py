@@ -1,0 +1,84 @@
+"""No real compiler contracts, flushes or approximates in any kernel, on any architecture."""
+
+from __future__ import annotations
+
+import pytest
+
+from parity_cuda import nvrtc
+from parity_cuda.sources import kernel_sources
+from tests.engines.cuda import ptx
+
+SUM = "out[j] = __fadd_rn(a[j], b[j]);"
+# What nvcc and NVRTC make of this kernel's one statement, by flags.
+RED = [
+    ("a product and a sum", "out[j] = a[j] * b[j] + a[j];", "-fmad=false", "-fmad=true",
+     "add: fma.rn.f32 contracts"),
+    ("a float64 product and sum", "out[j] = (float)((double)a[j] * b[j] + (double)a[j]);",
+     "-fmad=false", "-fmad=true", "add: fma.rn.f64 contracts"),
+    ("a fast exponential", "out[j] = __expf(a[j]);", "", "", "ex2.approx.f32 is not correctly"),
+    ("a plain quotient", "out[j] = a[j] / b[j];", "-prec-div=true", "-prec-div=false",
+     "f32 is not correctly rounded"),
+    ("a plain root", "out[j] = sqrtf(a[j]);", "-prec-sqrt=true", "-prec-sqrt=false",
+     "add: sqrt.approx.f32 is not correctly rounded"),
+    ("a plain sum", "out[j] = a[j] + b[j];", "-ftz=false", "-ftz=true", "flushes subnormals"),
+    ("a library sine", "out[j] = sinf(a[j]);", "", "", "add: fma.rn.f32 contracts"),
+]  # fmt: skip
+
+
+@pytest.fixture(params=list(ptx.COMPILERS))
+def compiled(request: pytest.FixtureRequest) -> ptx.Compile:
+    """One of the compilers, or a skip that says which is missing."""
+    if reason := ptx.missing(request.param):
+        pytest.skip(reason)
+    return ptx.COMPILERS[request.param]
+
+
+@pytest.mark.parametrize("arch", ptx.ARCHITECTURES)
+def test_kernels_keep_the_contract(compiled: ptx.Compile, arch: str) -> None:
+    text = compiled(kernel_sources(), arch, nvrtc.FLAGS)
+    assert f".target {arch}" in text
+    assert ptx.faults(text) == []
+    found = ptx.instructions(text)
+    assert set(found) >= {"rmsnorm", "attention_int8", "router_topk", "map_logf", "digest"}
+    assert ptx.FMA64 == {kernel for kernel, names in found.items() if "fma.rn.f64" in names}
+    assert ptx.FMA32 == {kernel for kernel, names in found.items() if "fma.rn.f32" in names}
+    assert "div.rn.f32" in found["rmsnorm"]
+    assert "sqrt.rn.f32" in found["rmsnorm"]
+
+
+def test_only_the_selftest_depends_on_a_flag(compiled: ptx.Compile) -> None:
+    """Every op is written in rounded operations; the self-test is not, on purpose."""
+    flags = [flag for flag in nvrtc.FLAGS if not flag.startswith("-fmad")]
+    found = ptx.faults(compiled(kernel_sources(), "sm_90", [*flags, "-fmad=true"]))
+    assert found == ["selftest: fma.rn.f32 contracts"]
+
+
+@pytest.mark.parametrize(("statement", "flag", "wrong", "said"), [row[1:] for row in RED],
+                         ids=[row[0] for row in RED])  # fmt: skip
+def test_red(compiled: ptx.Compile, statement: str, flag: str, wrong: str, said: str) -> None:
+    sources = kernel_sources()
+    assert sources["add.cu"].count(SUM) == 1
+    sources["add.cu"] = sources["add.cu"].replace(SUM, statement)
+    flags = [wrong if kept == flag else kept for kept in nvrtc.FLAGS]
+    assert (flags != list(nvrtc.FLAGS)) == bool(flag)
+    found = ptx.faults(compiled(sources, "sm_90", flags))
+    assert any(said in text for text in found), found
+    if flag:
+        assert ptx.faults(compiled(sources, "sm_90", nvrtc.FLAGS)) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("add.f32 \t%f3, %f1, %f2;", "add.f32 names no rounding"),
+        ("@%p1 add.ftz.f32 \t%f3, %f1, %f2;", "add.ftz.f32 flushes subnormals"),
+        ("fma.rz.f64 \t%fd3, %fd1, %fd2, %fd0;", "fma.rz.f64 does not round to nearest"),
+        ("rsqrt.approx.f32 \t%f3, %f1;", "rsqrt.approx.f32 is not correctly rounded"),
+        ("fma.rn.f32 \t%f3, %f1, %f2, %f4;", "fma.rn.f32 contracts"),
+        ("fma.rn.f64 \t%fd3, %fd1, %fd2, %fd4;", "fma.rn.f64 contracts"),
+    ],
+)
+def test_red_one_instruction(line: str, said: str) -> None:
+    text = f".visible .entry planted(\n\t.param .u64 p\n)\n{{\n\tmov.u32 \t%r1, 1;\n\t{line}\n}}\n"
+    assert ptx.faults(text) == [f"planted: {said}"]
+    assert ptx.faults(text.replace(line, "fma.rn.f64 \t%fd3;").replace("planted", "rope")) == []

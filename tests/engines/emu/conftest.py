@@ -1,0 +1,54 @@
+"""A cache folder of our own, modules built once, the schedules every kernel must stand."""
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from parity_cuda.emu import EmuModule, Schedule, build_module
+
+CUDA = Path(__file__).parent / "cuda"
+SCHEDULES = {
+    "ascending": Schedule("ascending"),
+    "descending": Schedule("descending"),
+    "shuffled-1": Schedule("shuffled", seed=1),
+    "shuffled-2": Schedule("shuffled", seed=2),
+    "shuffled-3-on-2-threads": Schedule("shuffled", seed=3, threads=2),
+    "ascending-on-3-threads": Schedule("ascending", threads=3),
+}
+
+Load = Callable[..., EmuModule]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache_base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Build into a temporary folder, never into the user's cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        base = tmp_path_factory.mktemp("cache")
+        patch.setenv("PARITY_CACHE", str(base))
+        yield base
+
+
+@pytest.fixture(scope="session")
+def cuda_text() -> Callable[[str], str]:
+    """Give the text of a file beside this one."""
+    return lambda name: (CUDA / name).read_text()
+
+
+@pytest.fixture(scope="session")
+def load(cuda_text: Callable[[str], str]) -> Load:
+    """Build and load files of ``cuda/`` by name, with flags to add."""
+
+    @cache
+    def loaded(*names: str, extra_flags: tuple[str, ...] = ()) -> EmuModule:
+        sources = {name: cuda_text(name) for name in names}
+        return EmuModule(build_module(sources, extra_flags=extra_flags))
+
+    return loaded
+
+
+@pytest.fixture(params=SCHEDULES.values(), ids=SCHEDULES.keys())
+def schedule(request: pytest.FixtureRequest) -> Schedule:
+    """One schedule at a time."""
+    return request.param

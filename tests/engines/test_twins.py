@@ -1,0 +1,170 @@
+"""Both texts of every op name the same contract section, arguments and steps; breaks are seen."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+import parity_cpu
+import parity_cuda
+from parity_cuda.ops import Ops
+from tests.engines import twins
+
+ROOT = Path(__file__).parents[2]
+OPS = Path(parity_cpu.__file__).parent / "ops"
+KERNELS = Path(parity_cuda.__file__).parent / "kernels"
+CONTRACT = twins.sections((ROOT / "docs" / "contract.md").read_text(encoding="utf-8"))
+PAIRS = twins.pairs(OPS, KERNELS)
+HEADERS = {"q4", "elementary"}
+
+
+def texts(stem: str) -> tuple[str, str]:
+    ref, dut = PAIRS[stem]
+    return ref.read_text(encoding="utf-8"), dut.read_text(encoding="utf-8")
+
+
+def launch_arguments(stem: str) -> list[str] | None:
+    """Arguments of the launch method without self; None for a header, [] where there is none."""
+    if stem in HEADERS:
+        return None
+    method = getattr(Ops, stem, None)
+    return [] if method is None else list(inspect.signature(method).parameters)[1:]
+
+
+def problems(stem: str, ref: str, dut: str, launch: list[str] | None = None) -> list[str]:
+    sides = twins.read_reference(ref), twins.read_kernel(dut)
+    return twins.problems(stem, *sides, CONTRACT, launch or launch_arguments(stem))
+
+
+def changed(text: str, old: str, new: str) -> str:
+    assert text.count(old) == 1, (old, text.count(old))
+    return text.replace(old, new)
+
+
+def test_contract_sections_are_found() -> None:
+    assert {"1.0", "1.1", "1.8", "1.11", "2", "3.2", "4", "8"} <= CONTRACT
+    assert "9" not in CONTRACT
+
+
+def test_every_file_has_its_twin_or_a_reason() -> None:
+    assert twins.unpaired(OPS, KERNELS) == []
+    assert len(PAIRS) == 16
+
+
+@pytest.mark.parametrize("stem", PAIRS)
+def test_twins(stem: str) -> None:
+    assert problems(stem, *texts(stem)) == []
+
+
+def test_every_launch_method_has_a_kernel() -> None:
+    methods = {name for name, _ in inspect.getmembers(Ops, inspect.isfunction) if name[0] != "_"}
+    assert methods == set(PAIRS) - HEADERS
+
+
+@pytest.mark.parametrize("path", sorted(KERNELS.glob("*.cu*")), ids=lambda path: path.name)
+def test_every_cited_section_exists(path: Path) -> None:
+    assert twins.read_kernel(path.read_text(encoding="utf-8")).cited <= CONTRACT
+
+
+# --- planted breaks -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stem", PAIRS)
+def test_red_one_step_text_changed(stem: str) -> None:
+    ref, dut = texts(stem)
+    step = twins.read_kernel(dut).steps[-1][1]
+    at = dut.rindex(step)
+    planted = dut[:at] + f"{step}, nearly" + dut[at + len(step) :]
+    assert problems(stem, ref, planted) == [f"{stem}: ref '{step}', dut '{step}, nearly'"]
+
+
+@pytest.mark.parametrize("stem", ["rmsnorm", "attention_int8", "router_topk", "q4"])
+def test_red_two_steps_swapped(stem: str) -> None:
+    ref, dut = texts(stem)
+    one, two = re.findall(r"// (step \d+: .*)", dut)[:2]
+    planted = dut.replace(one, "\0").replace(two, one).replace("\0", two)
+    assert problems(stem, ref, planted) == [
+        f"{stem}: ref '{one}', dut '{two}'",
+        f"{stem}: ref '{two}', dut '{one}'",
+    ]
+
+
+@pytest.mark.parametrize("stem", sorted(set(PAIRS) - HEADERS))
+def test_red_first_argument_renamed(stem: str) -> None:
+    ref, dut = texts(stem)
+    name = twins.read_reference(ref).arguments[stem][0]
+    planted = re.sub(rf"(void {stem}\(\w+\* ?|void {stem}\(\w+ \w+\* ?){name}\b", r"\1renamed", dut)
+    (said,) = problems(stem, ref, planted)
+    assert said.startswith(f"{stem}: {stem}: arguments ref ['{name}'")
+    assert "dut ['renamed'" in said
+
+
+@pytest.mark.parametrize(
+    ("stem", "old", "new", "said"),
+    [
+        ("rmsnorm", "const float* x, const float* w", "const float* w, const float* x",
+         "arguments"),
+        ("rmsnorm", "float eps, int d)", "float eps, float d)", "dut adds float d, neither a size"),
+        ("swiglu", 'void swiglu(', 'void swiglu_row(', "dut has no kernel swiglu"),
+        ("q4", "q4_block(const unsigned char* qs, const float* x)",
+         "q4_block(const float* x, const unsigned char* qs)", "arguments"),
+        ("q4", "float q4_block(", "float q4_sum(", "functions ref"),
+        ("headnorm", "Contract 1.2", "Contract 1.1", "ref cites ['1.2'], dut ['1.1']"),
+        ("headnorm", " Contract 1.2.", "", "ref cites ['1.2'], dut []"),
+        ("add", "  // step 1: one addition\n", "", "no steps in dut"),
+        ("rope", "  // step 3: the rest passes unchanged\n", "", "3 steps in ref, 2 in dut"),
+    ],
+)  # fmt: skip
+def test_red_kernel_text(stem: str, old: str, new: str, said: str) -> None:
+    ref, dut = texts(stem)
+    found = problems(stem, ref, changed(dut, old, new))
+    assert any(said in text for text in found), found
+
+
+def test_red_section_that_the_contract_lacks() -> None:
+    ref, dut = texts("headnorm")
+    sides = (
+        changed(ref, "Contract 1.2", "Contract 1.99"),
+        changed(dut, "Contract 1.2", "Contract 1.99"),
+    )
+    assert problems("headnorm", *sides) == ["headnorm: no contract section 1.99"]
+
+
+def test_red_section_gone_from_the_contract() -> None:
+    page = (ROOT / "docs" / "contract.md").read_text(encoding="utf-8")
+    without = twins.sections(changed(page, "**1.2 Head norm**", "Head norm"))
+    sides = twins.read_reference(texts("headnorm")[0]), twins.read_kernel(texts("headnorm")[1])
+    launch = launch_arguments("headnorm")
+    assert twins.problems("headnorm", *sides, without, launch) == [
+        "headnorm: no contract section 1.2"
+    ]
+
+
+def test_red_launch_method_with_other_arguments() -> None:
+    (said,) = problems("add", *texts("add"), ["out", "b", "a"])
+    assert said == "add: launched with ['out', 'b', 'a'], ref has ['out', 'a', 'b']"
+
+
+def test_red_step_moved_to_another_function() -> None:
+    ref, dut = texts("q4")
+    step = "  // step 1: low and high nibbles, any order\n"
+    planted = changed(changed(dut, step, ""), "  return s;\n", f"{step}  return s;\n")
+    assert problems("q4", ref, planted) == ["q4: the steps stand in other functions"]
+
+
+def test_red_file_without_twin(tmp_path: Path) -> None:
+    ops, kernels = tmp_path / "ops", tmp_path / "kernels"
+    shutil.copytree(OPS, ops, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(KERNELS, kernels)
+    (ops / "rope.py").unlink()
+    (kernels / "add.cu").unlink()
+    (kernels / "selftest.cu").unlink()
+    assert twins.unpaired(ops, kernels) == [
+        "add.py has no kernel",
+        "rope.cu has no reference",
+        "selftest is listed as alone and is not there",
+    ]

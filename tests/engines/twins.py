@@ -1,0 +1,173 @@
+"""What a reference op and its kernel must share: read from both texts and held side by side.
+
+A twin is ``ops/<stem>.py`` with ``kernels/<stem>.cu`` (one kernel) or ``<stem>.cuh`` (functions
+that kernels include).
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
+from pathlib import Path
+
+# Files that have no twin, each with its reason.
+OPS_ALONE = {
+    "digest",  # the tap's hash: integers only; the kernel has jobs instead of arguments
+    "elementary_tables",  # constants; tests/engines/cuda/test_elementary_emu.py compares them
+}
+KERNELS_ALONE = {
+    "digest",  # as above
+    "elementary_tables",  # as above
+    "map_elementary",  # the elementary functions over an array, for tests
+    "move_element",  # twin of parity/inject.py
+    "selftest",  # wrong on purpose where the build is wrong
+}
+# Functions of the shared headers that only one side needs.
+FUNCTIONS_ALONE = {"elementary": {"map_elementary", "ucrt_f64"}}
+# Python has no pointer arithmetic: where a kernel gets a moved pointer, the reference gets these.
+OFFSETS = ("at", "to")
+
+_STEP = re.compile(r"\s*(?:#|//) (step \d+: .*?)\s*")
+_SECTION = r"\d+(?:\.\d+)*"
+_CITED = re.compile(rf"\b[Cc]ontract ({_SECTION}(?:(?:,| and) *{_SECTION})*)")
+_DEFINED = re.compile(rf"^## ({_SECTION})\.|^\*\*({_SECTION})[ *]", re.MULTILINE)
+_FUNCTION = re.compile(
+    r'^(?:extern "C" __global__ void|__device__ __forceinline__ [\w ]+?) (\w+)\(([^)]*)\)',
+    re.MULTILINE,
+)
+_ADDED = re.compile(r"(?:int|long long) \w+|[\w ]+& \w+")  # a size, or a further result
+
+
+@dataclass(frozen=True)
+class Side:
+    """One text of a twin: sections cited in its head, arguments and steps of each function."""
+
+    cited: set[str]
+    arguments: dict[str, list[str]]
+    steps: list[tuple[str, str]]
+    declared: dict[str, list[str]] = field(default_factory=dict)
+
+    @property
+    def texts(self) -> list[str]:
+        """Steps in order, whatever function they stand in."""
+        return [text for _, text in self.steps]
+
+
+def sections(contract: str) -> set[str]:
+    """Numbers of the sections that a contract page has."""
+    return {first or second for first, second in _DEFINED.findall(contract)}
+
+
+def cited(head: str) -> set[str]:
+    """Numbers of the sections that a head cites; remarks in parentheses are left out."""
+    text = " ".join(head.replace("//", " ").split())
+    while (shorter := re.sub(r" ?\([^()]*\)", "", text)) != text:
+        text = shorter
+    return {number for found in _CITED.findall(text) for number in re.findall(_SECTION, found)}
+
+
+def read_reference(text: str) -> Side:
+    """The Python side."""
+    tree = ast.parse(text)
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    starts = [(node.lineno, node.name) for node in functions]
+    arguments = {node.name: [arg.arg for arg in node.args.args] for node in functions}
+    return Side(cited(ast.get_docstring(tree) or ""), arguments, list(_steps(text, starts)))
+
+
+def read_kernel(text: str) -> Side:
+    """The CUDA side; ``declared`` has each argument as it is declared."""
+    lines = takewhile(lambda line: line.startswith("//"), text.splitlines())
+    starts, arguments, declared = [], {}, {}
+    for found in _FUNCTION.finditer(text):
+        name, inside = found.groups()
+        starts.append((text.count("\n", 0, found.start()) + 1, name))
+        declared[name] = [" ".join(part.split()) for part in inside.split(",")]
+        arguments[name] = [re.findall(r"\w+", part)[-1] for part in declared[name]]
+    return Side(cited("\n".join(lines)), arguments, list(_steps(text, starts)), declared)
+
+
+def _steps(text: str, starts: Sequence[tuple[int, str]]) -> Iterator[tuple[str, str]]:
+    for number, line in enumerate(text.splitlines(), 1):
+        if found := _STEP.fullmatch(line):
+            yield [("", ""), *starts][sum(at <= number for at, _ in starts)][1], found[1]
+
+
+def problems(
+    stem: str,
+    ref: Side,
+    dut: Side,
+    contract: Collection[str],
+    launch: Sequence[str] | None = None,
+) -> list[str]:
+    """Every way in which two texts are no twins. ``launch``: arguments of the launch method of a
+    kernel; None for a header."""
+    found = [f"{stem}: no contract section {name}" for name in sorted(ref.cited - set(contract))]
+    if not ref.cited or ref.cited != dut.cited:
+        found.append(f"{stem}: ref cites {sorted(ref.cited)}, dut {sorted(dut.cited)}")
+    if launch is None:
+        found += _header_problems(stem, ref, dut)
+    else:
+        found += _launch_problems(stem, ref, dut, launch)
+    for name in ref.arguments.keys() & dut.arguments.keys():
+        found += _argument_problems(f"{stem}: {name}", ref.arguments[name], dut, name)
+    return [*found, *_step_problems(stem, ref.texts, dut.texts)]
+
+
+def _header_problems(stem: str, ref: Side, dut: Side) -> list[str]:
+    alone = FUNCTIONS_ALONE.get(stem, set())
+    sides = [[name for name in side.arguments if name not in alone] for side in (ref, dut)]
+    found = [] if sides[0] == sides[1] else [f"{stem}: functions ref {sides[0]}, dut {sides[1]}"]
+    if [name for name, _ in ref.steps] != [name for name, _ in dut.steps]:
+        found.append(f"{stem}: the steps stand in other functions")
+    return found
+
+
+def _launch_problems(stem: str, ref: Side, dut: Side, launch: Sequence[str]) -> list[str]:
+    found = [f"{stem}: ref has no {stem}()"] if stem not in ref.arguments else []
+    if stem not in dut.arguments:
+        found.append(f"{stem}: dut has no kernel {stem}")
+    if list(launch) != ref.arguments.get(stem):
+        found.append(f"{stem}: launched with {list(launch)}, ref has {ref.arguments.get(stem)}")
+    return found
+
+
+def _argument_problems(where: str, ref: Sequence[str], dut: Side, name: str) -> list[str]:
+    names, declared = dut.arguments[name], dut.declared[name]
+    ends = len([arg for arg in ref if arg in OFFSETS])
+    shared = list(ref[: len(ref) - ends])
+    if names[: len(shared)] != shared or any(arg in OFFSETS for arg in shared):
+        return [f"{where}: arguments ref {list(ref)}, dut {names}"]
+    extra = [text for text in declared[len(shared) :] if not _ADDED.fullmatch(text)]
+    return [f"{where}: dut adds {extra[0]}, neither a size nor a result"] if extra else []
+
+
+def _step_problems(stem: str, ref: Sequence[str], dut: Sequence[str]) -> list[str]:
+    if not ref or not dut:
+        return [f"{stem}: no steps in {'ref' if not ref else 'dut'}"]
+    if len(ref) != len(dut):
+        return [f"{stem}: {len(ref)} steps in ref, {len(dut)} in dut"]
+    pairs = zip(ref, dut, strict=True)
+    return [f"{stem}: ref '{one}', dut '{other}'" for one, other in pairs if one != other]
+
+
+def unpaired(ops: Path, kernels: Path) -> list[str]:
+    """Files of either folder without a twin that are not listed above, and lists out of date."""
+    refs = {path.stem for path in ops.glob("*.py")} - {"__init__"}
+    duts = {path.stem for pattern in ("*.cu", "*.cuh") for path in kernels.glob(pattern)}
+    found = [f"{stem}.py has no kernel" for stem in sorted(refs - OPS_ALONE - duts)]
+    found += [f"{stem}.cu has no reference" for stem in sorted(duts - KERNELS_ALONE - refs)]
+    gone = sorted((OPS_ALONE - refs) | (KERNELS_ALONE - duts))
+    return found + [f"{stem} is listed as alone and is not there" for stem in gone]
+
+
+def pairs(ops: Path, kernels: Path) -> dict[str, tuple[Path, Path]]:
+    """Stem to both files of every twin."""
+    found = {}
+    for path in sorted([*kernels.glob("*.cu"), *kernels.glob("*.cuh")]):
+        if path.stem not in KERNELS_ALONE:
+            found[path.stem] = (ops / f"{path.stem}.py", path)
+    return found
