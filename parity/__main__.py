@@ -6,32 +6,34 @@ import os
 import sys
 import warnings
 from contextlib import suppress
-from typing import NoReturn, TextIO
+from typing import NoReturn
 
 from parity.errors import ParityBug, ParityError
 from parity.status import ExitStatus
+
+COMPLETION = "_PARITY_COMPLETE"  # set by the shell that asks for completions
+HELP = {"-h", "--help", "--version"}  # these end before any command runs
 
 
 def main() -> None:
     """Run the command line and exit with its status."""
     warnings.showwarning = _show_warning
-    stdout, status = sys.stdout, 0
+    if COMPLETION in os.environ:
+        _complete()
+    status = 0
     try:
-        from parity.cli.commands import cli
-
-        status = int(cli.main(standalone_mode=False) or 0)
-        if stdout is not None:
-            stdout.flush()
+        status = _run_command()
     except ParityError as error:
         fail(f"{error.label}{error.message}", error.next_step, error.exit_status)
     except ParityBug as error:
         fail(f"internal error: {error}", "report it with the command you typed", ExitStatus.USAGE)
     except KeyboardInterrupt:
         fail("interrupted", "", ExitStatus.USAGE)
-    except (OSError, SystemExit) as error:
-        _require_reader_gone(error, stdout)
-    except Exception as error:
+    except OSError as error:
+        _require_help_unread(error)
+    except (Exception, SystemExit) as error:
         _unexpected(error)
+    _flush()
     sys.exit(status)
 
 
@@ -59,37 +61,49 @@ def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
     _say(f"parity: note: {printable(str(message))}")
 
 
-def _require_reader_gone(error: BaseException, stdout: TextIO | None) -> None:
-    """Return only when whoever reads stdout has seen enough (``| head -1``): no change of status.
+def _complete() -> None:
+    """Answer a shell that asks for completions; ends the process."""
+    from parity.cli.commands import cli
 
-    Click ends the process with 1 for any broken pipe, and an engine may end it with 0: neither is
-    a verdict, so everything else fails here.
-    """
-    left = _unwritten(stdout)
-    if isinstance(left, BrokenPipeError):
-        return
-    if left is not None:
-        next_step = "make room there, or write to a file"
-        fail(f"stdout: cannot be written: {left.strerror}", next_step, ExitStatus.USAGE)
-    _internal(error.__context__ if isinstance(error.__context__, OSError) else error)
+    cli.main(prog_name="parity")
 
 
-def _unwritten(stdout: TextIO | None) -> OSError | None:
-    """What keeps text that was left in stdout from being written, if any; the text is given up."""
-    if stdout is None:
-        return None
+def _run_command() -> int:
+    """The status that the command returns; 0 for ``--help`` and ``--version``."""
+    import click
+
+    from parity.cli.commands import cli
+
+    # Not through cli.main: there a broken pipe, whoever meets it, ends the process with 1.
     try:
-        stdout.flush()
-    except OSError as error:
-        # Python flushes again at exit, and would change the status.
-        nothing = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nothing, stdout.fileno())
-        os.close(nothing)
-        return error
-    return None
+        with cli.make_context("parity", sys.argv[1:]) as context:
+            return int(cli.invoke(context) or 0)
+    except click.exceptions.Exit as done:
+        return done.exit_code
 
 
-def _unexpected(error: Exception) -> NoReturn:
+def _require_help_unread(error: OSError) -> None:
+    """Return only when ``--help`` or ``--version`` met a reader that had seen enough."""
+    if HELP.isdisjoint(sys.argv):
+        _internal(error)
+    if not isinstance(error, BrokenPipeError):
+        _flush()
+        fail(f"stdout: cannot be written: {error.strerror}", "make room there", ExitStatus.USAGE)
+
+
+def _flush() -> None:
+    """Write out what is left; a fault that Python's exit meets would change the status."""
+    if sys.stdout is None:
+        return
+    try:
+        sys.stdout.flush()
+    except OSError:
+        from parity.cli.stdout import abandon
+
+        abandon(sys.stdout)
+
+
+def _unexpected(error: BaseException) -> NoReturn:
     """Click's own usage errors, and whatever nobody foresaw."""
     import click
 
@@ -97,14 +111,17 @@ def _unexpected(error: Exception) -> NoReturn:
         where = getattr(error, "ctx", None)
         command = where.command_path if where else "parity"
         fail(error.format_message().rstrip("."), f"{command} --help", ExitStatus.USAGE)
-    if isinstance(error, click.Abort) and isinstance(error.__cause__, KeyboardInterrupt):
+    if isinstance(error, click.Abort):
         fail("interrupted", "", ExitStatus.USAGE)
-    _internal(error.__cause__ or error if isinstance(error, click.Abort) else error)
+    _internal(error)
 
 
 def _internal(error: BaseException) -> NoReturn:
+    """Whatever nobody foresaw; SystemExit, which only an engine raises, is no verdict either."""
     if os.environ.get("PARITY_TRACEBACK"):
-        raise error
+        import traceback
+
+        traceback.print_exception(error)
     said = (str(error).splitlines() or [""])[0]
     fail(
         f"internal error: {type(error).__name__}: {said}",

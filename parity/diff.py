@@ -44,8 +44,9 @@ def diff_engines(ref: Side, dut: Side, run: Run, ask: Ask) -> Tree:
     _compare_weights(tree, ref, dut)
     starts = (start_of(ref, run, ref_run), start_of(dut, run, dut_run))
     if tree.reason == CONTAMINATED:
-        tree.decode = _decode_from_ref(ref_run, dut, run, ask)
-    if tree.verdict is Verdict.DIVERGED and tree.first is not None:
+        # The first key of a contaminated run is a false lead: the decode tree is explained instead.
+        tree.decode = _decode_from_ref(starts[0], ref_run, dut, ask)
+    elif tree.verdict is Verdict.DIVERGED and tree.first is not None:
         explain(tree, starts, (ref_run.dump, dut_run.dump))
     if tree.verdict is Verdict.SAME:
         check_control(tree, starts[1], ref_run.dump, dut_run.dump, ask.seed)
@@ -161,17 +162,18 @@ def _compare_weights(tree: Tree, ref: Side, dut: Side) -> None:
         _diverge(tree, text)
 
 
-def _decode_from_ref(ref_run: SideRun, dut: Side, run: Run, ask: Ask) -> Tree:
+def _decode_from_ref(ref: Start, ref_run: SideRun, dut: Side, ask: Ask) -> Tree:
     """After a contaminated start: is decoding to blame as well?"""
-    handed = replace(run, prefill="ref", dump_prefill=False)
+    handed = replace(ref.run, prefill="ref", dump_prefill=False)
     dut_run = run_side(dut, handed, fed=ref_run.fed, start=ref_run.start)
-    ref_dump = replace(
-        ref_run.dump,
-        segments={
-            name: [entry for entry in entries if entry.key.pos >= run.start]
-            for name, entries in ref_run.dump.segments.items()
-        },
-    )
+    decoded = {
+        name: [entry for entry in entries if entry.key.pos >= handed.start]
+        for name, entries in ref_run.dump.segments.items()
+    }
+    ref_dump = replace(ref_run.dump, segments=decoded)
     tree = compare_dumps(ref_dump, dut_run.dump, level_asked=ask.level)
     tree.run = run_facts(handed, ref_run.fed)
+    if tree.verdict is Verdict.DIVERGED and tree.first is not None:
+        starts = (replace(ref, run=handed), start_of(dut, handed, dut_run))
+        explain(tree, starts, (ref_dump, dut_run.dump))
     return tree

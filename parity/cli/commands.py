@@ -27,6 +27,14 @@ def cli(context: click.Context) -> None:
 
 
 @cli.command()
+def demo() -> int:
+    """Plant a fault of 1 ULP, find it, then show the clean run: no GPU, no download."""
+    from parity.cli.demo import run_demo_command
+
+    return run_demo_command()
+
+
+@cli.command()
 @click.option("--ref", default="cpu", show_default=True, help="Trusted side: engine, dump, exec:…")
 @click.option("--dut", help="Side under test (default: cuda where a device works, else emu).")
 @with_options(RUN_OPTIONS)

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from parity.cli.reporting import require_writable_reports, write_reports
+from parity.cli.reporting import report_paths, require_writable_reports, write_reports
 from parity.compare import compare_dumps, exit_status
 from parity.errors import InputError
 from parity.presenting import Options, write_report
@@ -28,16 +28,16 @@ def run_compare(
     dut: Path,
     *,
     level: str,
-    json_path: str | None,
-    csv_path: str | None,
     quiet: bool,
+    **paths: str | None,
 ) -> int:
-    """Run ``parity compare``; returns the exit status."""
+    """Run ``parity compare``; ``paths``: see ``report_paths``. Returns the exit status."""
     from parity.diff import Ask
 
-    require_writable_reports(json_path, csv_path, inputs=(ref, dut))
+    reports = report_paths(paths)
+    require_writable_reports(*reports.values(), inputs=(ref, dut))
     tree = compare_files(ref, dut, Ask(Level(level), typed, CONTROL_SEED))
-    return write_reports(tree, json_path=json_path, csv_path=csv_path, quiet=quiet)
+    return write_reports(tree, reports, quiet=quiet)
 
 
 def compare_files(ref: Path, dut: Path, ask: Ask) -> Tree:

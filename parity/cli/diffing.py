@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from parity.cli.options import make_run, parse_tokens
-from parity.cli.reporting import require_writable_reports, write_reports
+from parity.cli.reporting import report_paths, require_writable_reports, write_reports
 from parity.errors import InputError, NotRunError
 from parity.progress import Progress
 from parity.registry import ENGINES, engine_class, plugins
@@ -29,8 +29,6 @@ def run_diff(
     dut: str | None,
     bisect: bool,
     level: str,
-    json_path: str | None,
-    csv_path: str | None,
     quiet: bool,
     **options: Any,
 ) -> int:
@@ -40,7 +38,8 @@ def run_diff(
     installed = plugins(ENGINES)
     typed_specs = [parse_spec(side, installed) for side in (ref, dut) if side is not None]
     files = [spec.path for spec in typed_specs if isinstance(spec, FileSpec)]
-    require_writable_reports(json_path, csv_path, inputs=files)
+    reports = report_paths(options)
+    require_writable_reports(*reports.values(), inputs=files)
     run = make_run(**options)
     chosen = dut or default_dut()
     specs = (typed_specs[0], parse_spec(chosen, installed))
@@ -50,7 +49,7 @@ def run_diff(
         tree = diff_sides(specs, run, ask, progress, bisect=bisect)
     if dut is None and chosen == FALLBACK:
         tree.notes.append("no CUDA device works here: the dut is emu (--dut cuda says why)")
-    return write_reports(tree, json_path=json_path, csv_path=csv_path, quiet=quiet)
+    return write_reports(tree, reports, quiet=quiet)
 
 
 def default_dut() -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from parity.cli.options import make_run
+from parity.cli.stdout import guarded_stdout
 from parity.dump_writer import write_dump
 from parity.errors import InputError
 from parity.presenting import STDOUT, require_writable
@@ -27,7 +29,8 @@ def run_dump(engine: str, output: str, *, plain: bool, force: bool, options: dic
     run = make_run(**options)
     with Progress() as progress:
         done = run_side(open_side("engine", spec, run, progress), run)
-        write_dump(done.dump, Path(output), plain=plain, force=force)
+        with guarded_stdout() if output == STDOUT else nullcontext():
+            write_dump(done.dump, Path(output), plain=plain, force=force)
         where = "stdout" if output == STDOUT else output
         progress.note(f"{len(done.dump.entries):,} keys written to {where}")
     return 0

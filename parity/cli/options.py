@@ -48,6 +48,8 @@ RUN_OPTIONS = (
 REPORT_OPTIONS = (
     click.option("--json", "json_path", help="Write the divergence tree as JSON (- is stdout)."),
     click.option("--csv", "csv_path", help="Write one row a key as CSV (- is stdout)."),
+    click.option("--html", "html_path", help="Write the report as one HTML file."),
+    click.option("--junit", "junit_path", help="Write JUnit XML, one case a layer."),
     click.option("-q", "--quiet", is_flag=True, help="One line."),
 )
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from parity.cli.stdout import guarded_stdout
 from parity.compare import exit_status
 from parity.errors import InputError
 from parity.presenting import STDOUT, Options, require_writable, write_report
 from parity.registry import REPORTS, find
 from parity.tree import Tree
+
+FORMATS = ("json", "csv", "html", "junit")
 
 
 def require_writable_reports(*paths: str | None, inputs: Sequence[Path] = ()) -> None:
@@ -30,16 +34,21 @@ def require_writable_reports(*paths: str | None, inputs: Sequence[Path] = ()) ->
         taken[place] = "another report"
 
 
-def write_reports(tree: Tree, *, json_path: str | None, csv_path: str | None, quiet: bool) -> int:
-    """Write JSON and CSV where asked, then the console; returns the exit status.
+def report_paths(options: dict[str, Any]) -> dict[str, str]:
+    """Take the report options (``json_path``, ...) out of ``options``: format name to path."""
+    found = {name: options.pop(f"{name}_path", None) for name in FORMATS}
+    return {name: path for name, path in found.items() if path is not None}
+
+
+def write_reports(tree: Tree, reports: Mapping[str, str], *, quiet: bool) -> int:
+    """Write each format to its path, then the console; returns the exit status.
 
     A report that takes stdout for itself replaces the console text there.
     """
-    options = Options(quiet=quiet, json_path=json_path or "")
-    for name, path in (("json", json_path), ("csv", csv_path)):
-        if path is not None:
-            write_report(find(REPORTS, name).load()(), tree, path, options)
-    if STDOUT not in (json_path, csv_path):
+    options = Options(quiet=quiet, json_path=reports.get("json", ""))
+    for name, path in reports.items():
+        write_report(find(REPORTS, name).load()(), tree, path, options)
+    if STDOUT not in reports.values():
         write_report(find(REPORTS, "console").load()(), tree, STDOUT, options)
     return int(exit_status(tree))
 
@@ -49,7 +58,8 @@ def write_lines(lines: Sequence[str], path: str) -> None:
     text = "".join(f"{line}\n" for line in lines)
     if path == STDOUT:
         if sys.stdout is not None:  # None: closed by whoever started the process
-            sys.stdout.write(text)
+            with guarded_stdout():
+                sys.stdout.write(text)
         return
     require_writable(path)
     try:

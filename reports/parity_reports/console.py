@@ -85,7 +85,7 @@ def _fill(page: Page, tree: Tree, json_path: str) -> None:
         _red_facts(page, tree)
         _panels(page, tree, json_path)
         _reproduce(page, tree)
-    page.fact("time", f"{tree.seconds:,.1f} s" if tree.seconds else "")
+    page.fact("time", wording.time_sentence(tree.seconds))
     for note in tree.notes:
         page.fact("note", note)
     if not page.lines[-1]:  # nothing followed the verdict

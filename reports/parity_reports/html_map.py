@@ -16,6 +16,7 @@ from parity_reports.values import parse_key
 
 KEYS_LIMIT = 6_000  # above: one mark a (position, layer) instead of one a key
 LINES_LIMIT = 400  # rows or columns drawn; above, neighbours share one
+SEGMENT_WIDTH = 12  # characters of a segment's name on the axis
 COLUMN = 20  # units; a mark takes 16 of them
 EDGE = 8  # units between the layers and the columns before and after them
 WORST = (
@@ -47,7 +48,8 @@ class Column:
 
 @dataclass(frozen=True)
 class Ring:
-    """A mark around one key: ``kind`` first or control. x and width in %, y and height in px."""
+    """A mark around one key: ``kind`` first or control. x and width in %; y, height and
+    ``below``, the lower edge of the row, in px."""
 
     kind: str
     label: str
@@ -55,6 +57,7 @@ class Ring:
     width: float
     y: float
     height: float
+    below: float
     at_end: bool  # the label stands to the left of the mark's right edge
 
 
@@ -69,11 +72,13 @@ class Label:
 
 @dataclass(frozen=True)
 class Grid:
-    """Where marks stand: ``edges``, x of each column; ``pitch`` of rows and height of a slot."""
+    """Where marks stand: ``edges``, x of each column; ``pitch`` of rows; height of a slot; slots
+    of a cell."""
 
     edges: list[int]
     pitch: int
     slot: int
+    slots: int
 
     def top(self, row: int, slot: int) -> int:
         """Upper edge of a mark, px."""
@@ -124,7 +129,7 @@ def build_map(tree: Tree) -> Map | None:
     slot, gap = _density(len(rows), slots, by_layer)
     edges = _edges(cols)
     width, pitch = edges[-1] + COLUMN, slots * slot + gap
-    grid = Grid(edges, pitch, slot)
+    grid = Grid(edges, pitch, slot, slots)
     first = first_index(tree)
     return Map(
         spots=spots,
@@ -244,7 +249,7 @@ def _density(rows: int, slots: int, by_layer: bool) -> tuple[int, int]:
     for slot, gap, room in ((6, 20, 700), (4, 14, 900)):
         if rows * (slots * slot + gap) <= room:
             return slot, gap
-    return 3, 10
+    return 3, 14
 
 
 def _edges(cols: list[Column]) -> list[int]:
@@ -287,8 +292,8 @@ def _rings(tree: Tree, spots: list[Spot], grid: Grid, first: int | None) -> list
         if index in at and (kind == FIRST or index != first):
             spot, key = at[index], tree.keys[index].key
             x, size = 100 * grid.edges[spot.col] / width, 100 * COLUMN / width
-            y = grid.top(spot.row, spot.slot)
-            rings.append(Ring(kind, f"{kind}: {key}", x, size, y, grid.slot, x > 60))
+            y, below = grid.top(spot.row, spot.slot), grid.top(spot.row, grid.slots)
+            rings.append(Ring(kind, f"{kind}: {key}", x, size, y, grid.slot, below, x > 60))
     return rings
 
 
@@ -307,10 +312,20 @@ def _col_labels(cols: list[Column], edges: list[int], width: int) -> list[Label]
 
 
 def _row_labels(rows: list[tuple[str, str]], pitch: int, height: int) -> list[Label]:
+    """As many as have room; a row of several positions is labelled with its first."""
     step = -(-16 // pitch)
+    aliases = segment_names(rows)
     labels = []
     for number, (segment, text) in enumerate(rows):
         if number % step == 0:
-            name = f"{segment} {text}" if segment else text
+            name = f"{aliases[segment]} {text.split(' ')[0]}".lstrip()
             labels.append(Label(name, number * pitch + height / 2))
     return labels
+
+
+def segment_names(rows: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """What each segment is called on the axis: its name, or a number where that is long."""
+    names = list(dict.fromkeys(segment for segment, _ in rows))
+    if max(map(len, names)) <= SEGMENT_WIDTH:
+        return {name: name for name in names}
+    return {name: f"s{number}" if name else "" for number, name in enumerate(names)}

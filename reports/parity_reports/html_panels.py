@@ -151,25 +151,24 @@ def verdict_class(tree: Tree) -> str:
     return WORDS[tree.verdict][1]
 
 
-def why(tree: Tree) -> list[str]:
-    """The sentences under the verdict: what is known of the cause, or of the run."""
+def why(tree: Tree) -> list[Fact]:
+    """The lines under the verdict: what is known of the cause, or what was run."""
     if tree.verdict is Verdict.NOT_RUN:
-        return []
-    if tree.verdict is Verdict.SAME and tree.first is None:
-        facts = (wording.model_sentence(tree), wording.run_sentence(tree.run))
-        return [text for text in facts if text]
-    parts = []
-    if tree.reason == wording.CONTAMINATED:
-        parts += [wording.parts_sentence(s) for s in tree.states if s.when == "start"]
+        facts = []
+    elif tree.verdict is Verdict.SAME and tree.first is None:
+        facts = _run_facts(tree)
+    elif tree.reason == wording.CONTAMINATED:
+        start = next((state for state in tree.states if state.when == "start"), None)
+        facts = [Fact("start", "" if start is None else wording.parts_sentence(start))]
         if tree.decode is not None:
-            parts.append(f"decode {wording.decode_sentence(tree.decode)}")
-        return parts
-    if tree.inputs:
-        parts.append(f"inputs {wording.inputs_sentence(tree)}")
-    if tree.elements is not None:
-        parts.append(wording.elements_sentence(tree.elements, leading_axis(tree.elements)))
-        parts.append(tree.elements.note)
-    return [text for text in parts if text]
+            facts.append(Fact("decode", wording.decode_sentence(tree.decode)))
+    else:
+        facts = [Fact("inputs", wording.inputs_sentence(tree) if tree.inputs else "")]
+        if tree.elements is not None:
+            axis = leading_axis(tree.elements)
+            facts.append(Fact("elements", wording.elements_sentence(tree.elements, axis)))
+            facts.append(Fact("note", tree.elements.note))
+    return [fact for fact in facts if fact.text]
 
 
 def count_facts(tree: Tree) -> list[Fact]:
@@ -204,14 +203,20 @@ def levels(tree: Tree) -> list[tuple[str, bool]]:
 
 
 def about(tree: Tree) -> list[Fact]:
-    """The two sides and the run, as the console labels them."""
-    facts = []
-    for name, header in (("ref", tree.ref), ("dut", tree.dut)):
-        facts.append(Fact(name, wording.side_facts(header), header.get("spec", "")))
-    facts.append(Fact("model", wording.model_sentence(tree) if tree.run.get("model") else ""))
-    facts.append(Fact("run", wording.run_sentence(tree.run)))
+    """The two sides, the run, the states and the notes, labelled as on the console."""
+    sides = (("ref", tree.ref), ("dut", tree.dut))
+    facts = [Fact(name, wording.side_facts(head), head.get("spec", "")) for name, head in sides]
+    if not (tree.verdict is Verdict.SAME and tree.first is None):
+        facts += _run_facts(tree)
     facts.append(Fact("states", wording.states_sentence(tree.states)))
+    facts += [Fact("note", note) for note in tree.notes]
     return [fact for fact in facts if fact.text or fact.strong]
+
+
+def _run_facts(tree: Tree) -> list[Fact]:
+    model = wording.model_sentence(tree) if tree.run.get("model") else ""
+    facts = (Fact("model", model), Fact("run", wording.run_sentence(tree.run)))
+    return [fact for fact in facts if fact.text]
 
 
 def evidence(tree: Tree) -> list[Check]:

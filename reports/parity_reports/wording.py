@@ -72,7 +72,7 @@ def quiet_line(tree: Tree) -> str:
     if verdict is Verdict.UNSTABLE:
         return ", ".join([f"unstable: {_unstable(tree)}", *qualifiers(tree)])
     if verdict is Verdict.SAME:
-        facts = [f"{of(counts.same, counts.total)} keys", f"level {tree.level}"]
+        facts = [f"{of(counts.same, counts.total)} {_noun(tree)}", f"level {tree.level}"]
         if tree.first is not None:
             facts.append(f"first difference {tree.first}")
     else:
@@ -216,11 +216,13 @@ def elements_sentence(elements: Elements, axis: str) -> str:
 
 
 def histogram_sentence(elements: Elements) -> str:
-    """``by ULP: 1: 30, 3 to 4: 5, zero sign: 2``; empty when all fall into one bin."""
+    """``by ULP: 1: 30, 3 to 4: 5, zero sign: 2``; empty when the largest distance says it all."""
     bins = [(label, count) for label, count in elements.histogram if count]
-    if len(bins) < 2:
+    measured = elements.max_ulp is not None
+    if measured and len(bins) < 2:
         return ""
-    return f"by {elements.unit}: " + ", ".join(f"{label}: {count:,}" for label, count in bins)
+    prefix = f"by {elements.unit}: " if measured and bins else ""
+    return prefix + ", ".join(f"{label}: {count:,}" for label, count in bins)
 
 
 def side_facts(header: Mapping[str, str]) -> str:
@@ -233,6 +235,13 @@ def side_facts(header: Mapping[str, str]) -> str:
     parts += [name for name in variants if name != "none" and name not in said]
     parts += [header.get("device", ""), "emulated" if header.get("emulated") == "yes" else ""]
     return ", ".join(part for part in parts if part)
+
+
+def time_sentence(seconds: float) -> str:
+    """``3.1 s``, ``12 ms``; empty where no time was taken."""
+    if 0 < seconds < 0.1:
+        return f"{max(1, round(seconds * 1000))} ms"
+    return f"{seconds:,.1f} s" if seconds else ""
 
 
 def model_sentence(tree: Tree) -> str:
@@ -265,7 +274,7 @@ def _place(tree: Tree) -> list[Span]:
     if tree.verdict is Verdict.DIVERGED:
         return _where(tree)
     counts = tree.counts
-    equal = f"{of(counts.same, counts.total)} keys equal"
+    equal = f"{of(counts.same, counts.total)} {_noun(tree)} equal"
     if tree.level is Level.BIT:
         return [(f"{equal}, bit for bit", "")]
     spans: list[Span] = [(f"at level {tree.level}, not bit for bit: {equal}", "")]
@@ -313,7 +322,14 @@ def _changes(counts: Counts) -> list[str]:
     return found
 
 
+def _noun(tree: Tree) -> str:
+    """A green search has read one chained digest a layer; the keys stand behind them."""
+    return "layer digests" if tree.search and tree.search.layer is None else "keys"
+
+
 def _untyped(tree: Tree) -> bool:
+    if _noun(tree) != "keys":  # a chained digest covers the types of its keys
+        return False
     if any(note.startswith(UNTYPED) for note in tree.notes):
         return True
     return any("[" not in text for row in tree.keys for text in (row.ref, row.dut) if text)

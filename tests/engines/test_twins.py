@@ -11,6 +11,7 @@ import pytest
 
 import parity_cpu
 import parity_cuda
+from parity.variants import VARIANTS, variant_mask
 from parity_cuda.ops import Ops
 from tests.engines import twins
 
@@ -19,7 +20,7 @@ OPS = Path(parity_cpu.__file__).parent / "ops"
 KERNELS = Path(parity_cuda.__file__).parent / "kernels"
 CONTRACT = twins.sections((ROOT / "docs" / "contract.md").read_text(encoding="utf-8"))
 PAIRS = twins.pairs(OPS, KERNELS)
-HEADERS = {"q4", "elementary"}
+HEADERS = {stem for stem, (_, kernel) in PAIRS.items() if kernel.suffix == ".cuh"}
 
 
 def texts(stem: str) -> tuple[str, str]:
@@ -52,7 +53,8 @@ def test_contract_sections_are_found() -> None:
 
 def test_every_file_has_its_twin_or_a_reason() -> None:
     assert twins.unpaired(OPS, KERNELS) == []
-    assert len(PAIRS) == 16
+    assert len(PAIRS) == 24
+    assert {"attention", "elementary", "q4", "tree", "variants"} == HEADERS
 
 
 @pytest.mark.parametrize("stem", PAIRS)
@@ -73,7 +75,7 @@ def test_every_cited_section_exists(path: Path) -> None:
 # --- planted breaks -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("stem", PAIRS)
+@pytest.mark.parametrize("stem", sorted(set(PAIRS) - twins.WITHOUT_STEPS))
 def test_red_one_step_text_changed(stem: str) -> None:
     ref, dut = texts(stem)
     step = twins.read_kernel(dut).steps[-1][1]
@@ -82,11 +84,11 @@ def test_red_one_step_text_changed(stem: str) -> None:
     assert problems(stem, ref, planted) == [f"{stem}: ref '{step}', dut '{step}, nearly'"]
 
 
-@pytest.mark.parametrize("stem", ["rmsnorm", "attention_int8", "router_topk", "q4"])
+@pytest.mark.parametrize("stem", ["rmsnorm", "attention", "router_topk", "q4"])
 def test_red_two_steps_swapped(stem: str) -> None:
     ref, dut = texts(stem)
     one, two = re.findall(r"// (step \d+: .*)", dut)[:2]
-    planted = dut.replace(one, "\0").replace(two, one).replace("\0", two)
+    planted = dut.replace(one, "\0", 1).replace(two, one, 1).replace("\0", two, 1)
     assert problems(stem, ref, planted) == [
         f"{stem}: ref '{one}', dut '{two}'",
         f"{stem}: ref '{two}', dut '{one}'",
@@ -108,7 +110,7 @@ def test_red_first_argument_renamed(stem: str) -> None:
     [
         ("rmsnorm", "const float* x, const float* w", "const float* w, const float* x",
          "arguments"),
-        ("rmsnorm", "float eps, int d)", "float eps, float d)", "dut adds float d, neither a size"),
+        ("rmsnorm", "int variants,", "int variants, float more,", "adds float more: no size"),
         ("swiglu", 'void swiglu(', 'void swiglu_row(', "dut has no kernel swiglu"),
         ("q4", "q4_block(const unsigned char* qs, const float* x)",
          "q4_block(const float* x, const unsigned char* qs)", "arguments"),
@@ -152,8 +154,30 @@ def test_red_launch_method_with_other_arguments() -> None:
 def test_red_step_moved_to_another_function() -> None:
     ref, dut = texts("q4")
     step = "  // step 1: low and high nibbles, any order\n"
-    planted = changed(changed(dut, step, ""), "  return s;\n", f"{step}  return s;\n")
+    planted = changed(
+        changed(dut, step, ""), "    if (variants & UNPAIRED) {\n", f"{step}    if (\n"
+    )
     assert problems("q4", ref, planted) == ["q4: the steps stand in other functions"]
+
+
+def variant_bits(text: str) -> dict[str, int]:
+    """Name to bit of every variant that a text defines, Python or CUDA."""
+    found = re.findall(r"^(?:#define )?([A-Z_]+) (?:= 1 << |\(1 << )(\d+)", text, re.MULTILINE)
+    return {name.lower(): 1 << int(bit) for name, bit in found}
+
+
+def test_variants_have_one_bit_everywhere() -> None:
+    wanted = {name: variant_mask([name]) for name in VARIANTS}
+    assert len(wanted) == 13
+    for path in (OPS.parent / "variants.py", KERNELS / "variants.cuh"):
+        assert variant_bits(path.read_text(encoding="utf-8")) == wanted
+
+
+def test_red_variant_with_another_bit() -> None:
+    text = (KERNELS / "variants.cuh").read_text(encoding="utf-8")
+    wanted = {name: variant_mask([name]) for name in VARIANTS}
+    assert variant_bits(changed(text, "FOLD_P (1 << 11)", "FOLD_P (1 << 10)")) != wanted
+    assert variant_bits(changed(text, "#define FOLD_P (1 << 11)\n", "")) != wanted
 
 
 def test_red_file_without_twin(tmp_path: Path) -> None:

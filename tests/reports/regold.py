@@ -36,7 +36,7 @@ def changes(made: dict[str, str], folder: Path) -> list[str]:
         found += difflib.unified_diff(*sides, f"stored {name}", f"made {name}", lineterm="")
         if stored != text and not found:
             found.append(f"line ends differ: {name}")
-    found += [f"stray golden: {p.name}" for p in sorted(folder.iterdir()) if p.name not in made]
+    found += [f"stray golden: {p.name}" for p in sorted(folder.glob("*.txt")) if p.name not in made]
     return found
 
 

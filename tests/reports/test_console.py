@@ -6,7 +6,7 @@ import pytest
 
 from parity.errors import ParityBug
 from parity.status import Level, Verdict
-from parity.tree import Control, KeyState, StateDiff, StatePart, Tree
+from parity.tree import Control, KeyRow, KeyState, Search, StateDiff, StatePart, Tree
 from parity_reports.console import ConsoleReport
 from tests.reports import trees
 
@@ -108,10 +108,39 @@ def test_a_token_that_differs_at_equal_logits() -> None:
     assert first_line(tree) == f"DIVERGED  {reason}, first at t33_logits"
 
 
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.0002, "1 ms"), (0.0123, "12 ms"), (0.1, "0.1 s"), (3.14, "3.1 s"), (1234.5, "1,234.5 s")],
+)
+def test_times(seconds: float, text: str) -> None:
+    assert f"  time     {text}\n" in show(replace(trees.green(), seconds=seconds))
+    assert "time  " not in show(replace(trees.green(), seconds=0.0))
+
+
+def test_a_green_search_counts_layer_digests_not_keys() -> None:
+    rows = [KeyRow("t33_l7_chain", KeyState.SAME, trees.hash_text(1), trees.hash_text(1))]
+    search = Search(None, 2, 2, 2)
+    tree = replace(trees.green(), keys=rows, counts=trees.count(rows), search=search)
+    assert first_line(tree) == "SAME  1 of 1 layer digests equal, bit for bit"
+    assert "search   2 of 2 digests read, 2 runs, no digest differs" in show(tree)
+    assert ConsoleReport().render(tree, quiet=True).startswith("same: 1 of 1 layer digests, ")
+
+
+def test_distances_are_listed_unless_the_largest_says_it_all() -> None:
+    mixed = replace(trees.elements(), histogram=[("1", 4), ("3 to 4", 1), ("zero sign", 1)])
+    lines = show(replace(trees.red(), elements=mixed)).splitlines()
+    assert "  by ULP: 1: 4, 3 to 4: 1, zero sign: 1" in lines
+    only = replace(trees.elements(), max_ulp=None, histogram=[("zero sign", 6)])
+    lines = show(replace(trees.red(), elements=only)).splitlines()
+    assert "  zero sign: 6" in lines
+    assert "by ULP" not in show(trees.red())
+
+
 def test_elements_of_other_types_are_not_counted() -> None:
     apart = replace(
-        trees.elements(), total=0, differ=0, max_ulp=None, rows=[], groups=[], note="dtypes differ"
+        trees.elements(), total=0, differ=0, max_ulp=None, rows=[], groups=[], histogram=[]
     )
+    apart = replace(apart, note="dtypes differ")
     text = show(replace(trees.red(), elements=apart))
     assert "elements differ" not in text
     assert "  dtypes differ\n\n  reproduce:" in text

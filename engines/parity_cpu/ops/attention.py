@@ -50,3 +50,11 @@ def softmax(s, c, variants):  # type: ignore[no-untyped-def]
     if variants & TWO_PASS:
         return two_pass_softmax(s, c, variants)
     return online_softmax(s, c, variants)
+
+
+@jit
+def divide(out, total):  # type: ignore[no-untyped-def]
+    """Turn the accumulators out: (hd,) into the output, in place."""
+    # step 5: acc / l
+    for j in range(out.shape[0]):
+        out[j] = f32(out[j] / total)

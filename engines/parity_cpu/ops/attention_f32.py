@@ -6,7 +6,7 @@ import numpy as np
 from numba import prange
 
 from parity_cpu.jit import jit, jit_parallel
-from parity_cpu.ops.attention import softmax
+from parity_cpu.ops.attention import divide, softmax
 
 f32 = np.float32
 
@@ -28,9 +28,7 @@ def head_f32(out, q, k, v, sm_scale, keys, g, variants):  # type: ignore[no-unty
     for t in range(keys):
         for j in range(out.shape[0]):
             out[j] = f32(f32(out[j] * c[t]) + f32(s[t] * v[t, g, j]))
-    # step 5: acc / l
-    for j in range(out.shape[0]):
-        out[j] = f32(out[j] / total)
+    divide(out, total)
 
 
 @jit_parallel

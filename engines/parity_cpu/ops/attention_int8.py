@@ -6,7 +6,7 @@ import numpy as np
 from numba import prange
 
 from parity_cpu.jit import jit, jit_parallel
-from parity_cpu.ops.attention import softmax
+from parity_cpu.ops.attention import divide, softmax
 
 f32 = np.float32
 
@@ -36,9 +36,7 @@ def head_int8(out, q, q_scale, k, k_scale, v, v_scale, sm_scale, keys, g, varian
         w = f32(s[t] * v_scale[t, g])
         for j in range(out.shape[0]):
             out[j] = f32(f32(out[j] * c[t]) + f32(w * f32(v[t, g, j])))
-    # step 5: acc / l
-    for j in range(out.shape[0]):
-        out[j] = f32(out[j] / total)
+    divide(out, total)
 
 
 @jit_parallel

@@ -186,11 +186,14 @@ def _compile(unit: Unit, flags: Sequence[str], compiler: Compiler, path: Path) -
         folder = Path(name)
         for file, text in {**unit.headers, "unit.cpp": unit.text}.items():
             (folder / file).write_text(text)
-        command = [*compiler.command, "-x", "c++", *flags, f"-I{SHIM}", f"-I{folder}"]
-        command += [str(folder / "unit.cpp"), "-o", str(folder / "unit.so"), "-lpthread", "-lm"]
+        command = [*compiler.command, "-x", "c++", *flags, f"-I{SHIM}", "-I."]
+        # Reports of a sanitizer name ./rmsnorm.cu, not a folder that is gone.
+        command += [f"-fdebug-prefix-map={folder}=.", "unit.cpp", "-o", "unit.so", "-lpthread", "-lm"]
         env = {**os.environ, "LC_ALL": "C"}
         env.setdefault("ZIG_GLOBAL_CACHE_DIR", str(path.parent / "zig"))
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+        done = subprocess.run(
+            command, cwd=folder, env=env, capture_output=True, text=True, check=False
+        )
         if done.returncode:
             raise _compile_error(done.stdout + done.stderr, unit, command, path.with_suffix(".log"))
         os.replace(folder / "unit.so", path)

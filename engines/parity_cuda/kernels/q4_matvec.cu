@@ -17,7 +17,7 @@ __device__ __forceinline__ float row_exact(const unsigned short* d, const unsign
 
 // One row with fma, split_k or unpaired: block b adds to partial b mod 4, or all to one.
 __device__ __forceinline__ float row_variant(const unsigned short* d, const unsigned char* qs,
-                                             const float* x, int nb, int variants) {
+                                             const float* x, int variants, int nb) {
   float part[4] = {0.0f, 0.0f, 0.0f, 0.0f};
   for (int b = 0; b < nb; ++b) {
     const float s = q4_block_variant(qs + b * 16, x + b * 32, variants);
@@ -39,5 +39,5 @@ extern "C" __global__ void q4_matvec(float* out, const unsigned short* d, const 
   x += (long long)m * nb * 32;
   const bool exact = !(variants & (FMA | SPLIT_K | UNPAIRED));
   out[(long long)m * rows + r] = exact ? row_exact(d + row, qs + row * 16, x, nb)
-                                       : row_variant(d + row, qs + row * 16, x, nb, variants);
+                                       : row_variant(d + row, qs + row * 16, x, variants, nb);
 }

@@ -56,7 +56,6 @@
      keys that are not the same, first of them. */
   const marks = D.marks;
   const found = new Map(marks.map((mark, index) => [mark.slice(0, 3).join(), index]));
-  const same = 0;
   const tag = (mark) => {
     if (D.by_layer) return mark[5];
     const [label, layer, fields] = D.cols[mark[1]];
@@ -102,7 +101,8 @@
       return [make("b", "m", place), ...where, make("span", "", text), make("b", "m", tag(mark))];
     }
     const s = sides(mark), line = [make("b", "m", tag(mark)), ...where];
-    line.push(make("span", "", word(mark)), make("span", "m", s.type));
+    line.push(make("span", "", word(mark)));
+    if (s.type) line.push(make("span", "m", s.type));
     if (s.equal) line.push(labelled("both", s.ref));
     else line.push(labelled("ref", s.ref), labelled("dut", s.dut));
     return line;
@@ -110,13 +110,12 @@
 
   /* The place under the cursor: a mark, or an empty cell of a map by layer. */
   let at = null, pinned = null;
-  const percent = (x) => 100 * x / D.width + "%";
   const show = (row, col, slot) => {
     const index = found.get([row, col, slot].join());
     at = [row, col, slot];
-    cursor.setAttribute("x", percent(D.edges[col]));
-    cursor.setAttribute("y", row * D.pitch + slot * D.slot - .5);
-    band.setAttribute("x", percent(D.edges[col]));
+    cursor.setAttribute("x", 100 * D.edges[col] / D.width + "%");
+    cursor.setAttribute("y", row * D.pitch + slot * D.slot - 4);
+    band.setAttribute("x", D.edges[col]);
     band.setAttribute("y", row * D.pitch - 2);
     for (const node of [cursor, band]) node.removeAttribute("visibility");
     if (index !== undefined) read.replaceChildren(...facts(marks[index]));

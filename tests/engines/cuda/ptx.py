@@ -14,10 +14,11 @@ from parity_cuda import nvrtc
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_120")
 # Kernels in which contract 4 writes an fma: fma64 in expf, cosf and sinf, fma32 in logf.
-FMA64 = {"attention_int8", "rope", "router_topk", "swiglu"}
+FMA64 = {"attention_f32", "attention_int8", "rope", "router_topk", "swiglu"}
 FMA64 |= {f"map_{name}" for name in ("expf", "cosf", "sinf", "sigmoid", "silu", "softplus")}
 FMA32 = {"map_logf", "map_softplus"}
 
+_VARIANTS = re.compile(r'(extern "C" __global__ void \w+\([^)]*\bint) variants([^)]*\) \{)')
 _ENTRY = re.compile(r"^\.visible \.entry (\w+)\(", re.MULTILINE)
 # The rules, each a pattern over one instruction's name and what it would break.
 _RULES = (
@@ -30,6 +31,12 @@ _RULES = (
 _INSTRUCTION = re.compile(r"^\s+(?:@!?%\w+ +)?([a-z][a-z0-9_.:]*)\s", re.MULTILINE)
 
 Compile = Callable[[Mapping[str, str], str, Collection[str]], str]
+
+
+def exact_tier(sources: Mapping[str, str]) -> dict[str, str]:
+    """The kernels with ``variants`` fixed to 0: the compiler drops what the variants swap in."""
+    pinned = r"\1\2\n  constexpr int variants = 0;"
+    return {name: _VARIANTS.sub(pinned, text) for name, text in sources.items()}
 
 
 def by_nvcc(sources: Mapping[str, str], arch: str, flags: Collection[str] = nvrtc.FLAGS) -> str:

@@ -1,4 +1,4 @@
-"""No real compiler contracts, flushes or approximates in any kernel, on any architecture."""
+"""No real compiler contracts, flushes or approximates in the exact tier, on any architecture."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def compiled(request: pytest.FixtureRequest) -> ptx.Compile:
 
 @pytest.mark.parametrize("arch", ptx.ARCHITECTURES)
 def test_kernels_keep_the_contract(compiled: ptx.Compile, arch: str) -> None:
-    text = compiled(kernel_sources(), arch, nvrtc.FLAGS)
+    text = compiled(ptx.exact_tier(kernel_sources()), arch, nvrtc.FLAGS)
     assert f".target {arch}" in text
     assert ptx.faults(text) == []
     found = ptx.instructions(text)
     assert set(found) >= {"rmsnorm", "attention_int8", "router_topk", "map_logf", "digest"}
-    assert ptx.FMA64 == {kernel for kernel, names in found.items() if "fma.rn.f64" in names}
-    assert ptx.FMA32 == {kernel for kernel, names in found.items() if "fma.rn.f32" in names}
+    assert {kernel for kernel, names in found.items() if "fma.rn.f64" in names} == ptx.FMA64
+    assert {kernel for kernel, names in found.items() if "fma.rn.f32" in names} == ptx.FMA32
     assert "div.rn.f32" in found["rmsnorm"]
     assert "sqrt.rn.f32" in found["rmsnorm"]
 
@@ -49,22 +49,41 @@ def test_kernels_keep_the_contract(compiled: ptx.Compile, arch: str) -> None:
 def test_only_the_selftest_depends_on_a_flag(compiled: ptx.Compile) -> None:
     """Every op is written in rounded operations; the self-test is not, on purpose."""
     flags = [flag for flag in nvrtc.FLAGS if not flag.startswith("-fmad")]
-    found = ptx.faults(compiled(kernel_sources(), "sm_90", [*flags, "-fmad=true"]))
-    assert found == ["selftest: fma.rn.f32 contracts"]
+    sources = ptx.exact_tier(kernel_sources())
+    found = ptx.faults(compiled(sources, "sm_90", [*flags, "-fmad=true"]))
+    assert found
+    assert {text.split(":")[0] for text in found} == {"selftest"}
+    assert "selftest: fma.rn.f32 contracts" in found
 
 
 @pytest.mark.parametrize(("statement", "flag", "wrong", "said"), [row[1:] for row in RED],
                          ids=[row[0] for row in RED])  # fmt: skip
 def test_red(compiled: ptx.Compile, statement: str, flag: str, wrong: str, said: str) -> None:
-    sources = kernel_sources()
-    assert sources["add.cu"].count(SUM) == 1
-    sources["add.cu"] = sources["add.cu"].replace(SUM, statement)
+    text = kernel_sources()["add.cu"]
+    assert text.count(SUM) == 1
+    sources = {"add.cu": text.replace(SUM, statement)}
     flags = [wrong if kept == flag else kept for kept in nvrtc.FLAGS]
     assert (flags != list(nvrtc.FLAGS)) == bool(flag)
     found = ptx.faults(compiled(sources, "sm_90", flags))
     assert any(said in text for text in found), found
     if flag:
         assert ptx.faults(compiled(sources, "sm_90", nvrtc.FLAGS)) == []
+
+
+def test_variants_are_seen_where_they_are_not_fixed(compiled: ptx.Compile) -> None:
+    """What the exact tier must not hold is really there in the kernels as they ship."""
+    sources = kernel_sources()
+    fixed = ptx.exact_tier(sources)
+    takes = {name for name in sources if name.endswith(".cu") and "int variants" in sources[name]}
+    assert {name for name in sources if fixed[name] != sources[name]} == takes
+    assert len(takes) == 16
+    found = ptx.faults(compiled(sources, "sm_90", nvrtc.FLAGS))
+    for kernel, fault in (
+        ("rmsnorm", "rsqrt.approx.f32 is not correctly rounded"),
+        ("f32_matvec", "fma.rn.f32 contracts"),
+        ("swiglu", "fma.rn.f32 contracts"),
+    ):
+        assert f"{kernel}: {fault}" in found
 
 
 @pytest.mark.parametrize(

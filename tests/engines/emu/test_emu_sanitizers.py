@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from parity_cuda.emu import EmuModule, build_module, sanitizer_env
+from parity_cuda.emu import EmuModule, Mode, build_module, sanitizer_env
 from parity_cuda.emu.compiler import Compiler
 
 from parity.errors import NotRunError
@@ -96,9 +96,10 @@ def test_tsan_is_silent_on_controls(tsan: Results, name: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["asan", "tsan"])
-def test_module_without_its_runtime_is_refused(cuda_text: Callable[[str], str], mode: str) -> None:
+def test_module_without_its_runtime_is_refused(mode: Mode) -> None:
     """Loading it would end the whole process."""
-    built = build_module({"faults.cu": cuda_text("faults.cu")}, mode=mode)  # type: ignore[arg-type]
+    sources = {path.name: path.read_text() for path in (CHILD.parent / "cuda").iterdir()}
+    built = build_module(sources, mode=mode)
     with pytest.raises(NotRunError, match=f"no {mode} runtime") as caught:
         EmuModule(built)
     assert "sanitizer_env" in caught.value.next_step

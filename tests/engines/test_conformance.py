@@ -1,0 +1,116 @@
+"""parity.testing holds our engines to every promise, and finds each planted break of one."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from parity import testing
+from parity.errors import NotRunError, ParityError
+from parity.model.config import preset
+from parity.model.model import SyntheticModel
+from parity.protocol import EngineSettings
+from parity.testing import PROMISES, ConformanceError, engine_conformance
+from parity_cpu import Engine as CpuEngine
+from parity_cuda import CudaEngine, EmuEngine
+from tests.engines.broken_engines import BROKEN, Broken
+
+NAMES = [check.__name__ for check, _ in PROMISES]
+SMALL = SyntheticModel(
+    replace(
+        preset("moe-tiny"),
+        name="moe-small",
+        layers=2,
+        hidden=32,
+        n_q=2,
+        n_kv=1,
+        head_dim=32,
+        inter=32,
+        experts=4,
+        top_k=2,
+        vocab=48,
+    ),
+    seed=11,
+)
+
+
+class Bare(CpuEngine):
+    """Offers no capability."""
+
+    capabilities = frozenset()
+
+
+class NotHere(CpuEngine):
+    """Needs a device that is not there."""
+
+    def __init__(self, settings: EngineSettings) -> None:
+        raise NotRunError("toy: no device")
+
+
+@pytest.mark.parametrize("engine", [CpuEngine, EmuEngine])
+def test_engine_keeps_every_promise(engine: Any) -> None:
+    assert engine_conformance(engine) == NAMES
+
+
+@pytest.mark.gpu
+def test_cuda_keeps_every_promise() -> None:
+    assert engine_conformance(CudaEngine) == NAMES
+
+
+def test_another_model_and_settings() -> None:
+    settings = EngineSettings(options={"shuffled": "5"})
+    assert engine_conformance(EmuEngine, model=SMALL, settings=settings) == NAMES
+
+
+def test_capabilities_that_are_not_offered_are_named() -> None:
+    ran = engine_conformance(Bare, model=SMALL)
+    assert len(ran) == len(NAMES)
+    assert [name for name in ran if "not offered" in name] == [
+        "capture_matches_digests: not offered (capture)",
+        "state_round_trip: not offered (state)",
+        "inject_moves_one_key: not offered (inject)",
+    ]
+
+
+def test_every_promise_is_documented_and_has_a_break() -> None:
+    assert len(NAMES) == len(set(NAMES)) == 13
+    for check, _ in PROMISES:
+        assert getattr(testing, check.__name__) is check
+        assert len(inspect.getdoc(check) or "") > 60
+    assert {broken.promise for broken in BROKEN} == set(NAMES)
+
+
+@pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.what)
+def test_red(broken: Broken) -> None:
+    with pytest.raises(ConformanceError) as raised:
+        engine_conformance(broken.engine, model=SMALL)
+    assert raised.value.promise == broken.promise
+    assert broken.said in raised.value.message
+    assert f"breaks the promise {broken.promise}: " in raised.value.message
+    assert (
+        raised.value.next_step == f"the promise is the docstring of parity.testing.{broken.promise}"
+    )
+
+
+def test_the_unchanged_engine_passes_on_the_small_model() -> None:
+    assert engine_conformance(CpuEngine, model=SMALL) == NAMES
+
+
+def test_an_engine_that_is_not_here_is_not_run() -> None:
+    with pytest.raises(NotRunError, match="toy: no device"):
+        engine_conformance(NotHere, model=SMALL)
+
+
+def test_red_an_engine_that_raises() -> None:
+    class Raises(CpuEngine):
+        def reset(self) -> None:
+            raise KeyError("reset")
+
+    with pytest.raises(ConformanceError, match="raised KeyError: 'reset'") as raised:
+        engine_conformance(Raises, model=SMALL)
+    assert raised.value.promise == "members"
+    assert isinstance(raised.value, ParityError)
+    assert isinstance(raised.value.__cause__, KeyError)
