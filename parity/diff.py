@@ -15,9 +15,7 @@ from parity.keys import Key
 from parity.run import Run, Side, SideRun, run_side
 from parity.states import compare_states, differing_weights
 from parity.status import Level, Verdict
-from parity.tree import StateDiff, Tree
-
-CONTAMINATED = "contaminated start"
+from parity.tree import CONTAMINATED, StateDiff, Tree
 
 
 @dataclass(frozen=True)
@@ -40,8 +38,8 @@ def diff_engines(ref: Side, dut: Side, run: Run, ask: Ask) -> Tree:
     tree = compare_dumps(ref_run.dump, dut_run.dump, level_asked=ask.level)
     tree.run = run_facts(run, ref_run.fed)
     tree.reproduce = ask.reproduce
-    _compare_states(tree, ref_run, dut_run)
-    _compare_weights(tree, ref, dut)
+    add_states(tree, ref_run, dut_run)
+    add_weights(tree, ref, dut)
     starts = (start_of(ref, run, ref_run), start_of(dut, run, dut_run))
     if tree.reason == CONTAMINATED:
         # The first key of a contaminated run is a false lead: the decode tree is explained instead.
@@ -125,7 +123,8 @@ def _need_states(ref: Side, dut: Side) -> None:
             )
 
 
-def _compare_states(tree: Tree, ref: SideRun, dut: SideRun) -> None:
+def add_states(tree: Tree, ref: SideRun, dut: SideRun) -> None:
+    """Compare the states before and after; a difference decides where no key differs."""
     pairs = (("start", ref.start, dut.start), ("end", ref.end, dut.end))
     for when, ref_state, dut_state in pairs:
         if ref_state is None or dut_state is None:
@@ -152,7 +151,8 @@ def _diverge(tree: Tree, reason: str) -> None:
         tree.level = Level.LOGITS
 
 
-def _compare_weights(tree: Tree, ref: Side, dut: Side) -> None:
+def add_weights(tree: Tree, ref: Side, dut: Side) -> None:
+    """Compare the digests of the weights both sides hold."""
     names = differing_weights(ref.engine.weights(), dut.engine.weights())
     if not names:
         return

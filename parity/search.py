@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from itertools import groupby
 
 from parity.chain import bisect_first, chain
 from parity.compare import compare_dumps
-from parity.diff import Ask, check_control, explain, run_facts, start_of
+from parity.diff import (
+    Ask,
+    add_states,
+    add_weights,
+    check_control,
+    explain,
+    run_facts,
+    start_of,
+)
 from parity.drill import Start
 from parity.dump import MAIN, Dump, Entry
 from parity.fnv import BASES
@@ -15,8 +24,9 @@ from parity.keys import Key, KeyOrder
 from parity.model.generator import words
 from parity.run import Run, Side, run_side
 from parity.status import Verdict
-from parity.tree import Search, Tree
+from parity.tree import CONTAMINATED, Search, Tree
 
+UNTYPED = "dtype and shape not recorded"
 CHAIN_FIELD = "chain"  # field name of a layer's chained digest
 
 
@@ -39,15 +49,24 @@ def bisect_engines(ref: Side, dut: Side, run: Run, ask: Ask) -> Tree:
             (side.entries[index].key for side in chains if index < len(side.entries)),
             key=KeyOrder(),
         )
-        dumps = (step_dump(starts[0], key), step_dump(starts[1], key))
+        dumps = (step_dump(starts[0], ref_run.dump, key), step_dump(starts[1], dut_run.dump, key))
         tree = compare_dumps(*dumps, level_asked=ask.level)
         tree.search = Search(key.tag.removesuffix(f"_{CHAIN_FIELD}"), read, total, 4)
         explain(tree, starts, dumps)
+    # The chained digests fold the types in: that they have none of their own says nothing.
+    tree.notes = [note for note in tree.notes if not note.startswith(UNTYPED)]
+    add_states(tree, ref_run, dut_run)
+    add_weights(tree, ref, dut)
+    if tree.reason == CONTAMINATED:
+        tree.decode = bisect_engines(ref, dut, replace(run, prefill="ref"), ask)
     tree.run, tree.reproduce = run_facts(run, ref_run.fed), ask.reproduce
     if tree.verdict is Verdict.SAME:
         pos = run.start + int(words(ask.seed, "control position", 0, 1)[0]) % run.n
         planted = Key(pos, None, "")
-        dumps = (step_dump(starts[0], planted), step_dump(starts[1], planted))
+        dumps = (
+            step_dump(starts[0], ref_run.dump, planted),
+            step_dump(starts[1], dut_run.dump, planted),
+        )
         check_control(tree, starts[1], *dumps, ask.seed)
     tree.seconds = time.monotonic() - began
     return tree
@@ -63,11 +82,11 @@ def fold_layers(dump: Dump, run: Run) -> Dump:
     return Dump(dict(dump.header), {MAIN: folded}, dump.source)
 
 
-def step_dump(start: Start, key: Key) -> Dump:
+def step_dump(start: Start, whole: Dump, key: Key) -> Dump:
     """Rerun one step and dump the fields of the layer of ``key``, or all where its field is ""."""
     places = frozenset({(key.pos, key.layer)}) if key.field else None
     step = start.step_at(key.pos, places=places)
-    return Dump({"hash": start.run.hash_name}, {MAIN: step.entries}, start.side.spec)
+    return Dump(dict(whole.header), {MAIN: step.entries}, whole.source)
 
 
 def _place(entry: Entry) -> tuple[int, int | None]:

@@ -14,6 +14,7 @@ from parity.status import Level, Verdict
 
 FORMAT = "parity-divergence"
 VERSION = 1
+CONTAMINATED = "contaminated start"  # a reason: the sides did not start from one state
 
 
 class KeyState:

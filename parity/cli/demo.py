@@ -31,5 +31,7 @@ def run_demo_command() -> int:
     write_report(console, demo.clean, STDOUT, Options())
     found = demo.planted.first or "nothing"
     verdict = "found at exactly that key" if demo.proved else f"NOT found there (found {found})"
-    write_lines(["", f"planted at {PLANTED.key}: {verdict}; clean run: {demo.clean.verdict}"], STDOUT)
+    write_lines(
+        ["", f"planted at {PLANTED.key}: {verdict}; clean run: {demo.clean.verdict}"], STDOUT
+    )
     return int(ExitStatus.SAME if demo.proved else ExitStatus.DIVERGED)

@@ -218,7 +218,9 @@ def _legend(tree: Tree) -> list[tuple[str, str, str, int | None]]:
     }
     if first_index(tree) is not None:
         found[FIRST] = ("first", None)
-    return [(found[state][0], cls, d, found[state][1]) for state, cls, d in _LEGEND if state in found]
+    return [
+        (found[state][0], cls, d, found[state][1]) for state, cls, d in _LEGEND if state in found
+    ]
 
 
 def _map_size(chart: Map) -> str:
@@ -327,5 +329,3 @@ def _column_name(label: str, layer: int | None) -> str:
     if layer is not None:
         return f"{'layers' if ' ' in label else 'layer'} {label}"
     return "after the last layer" if label == "final" else "before the layers"
-
-

@@ -9,12 +9,21 @@ import re
 from collections.abc import Mapping
 
 from parity.status import Level, Verdict
-from parity.tree import Control, Counts, Elements, KeyRow, KeyState, Search, StateDiff, Tree
+from parity.tree import (
+    CONTAMINATED,
+    Control,
+    Counts,
+    Elements,
+    KeyRow,
+    KeyState,
+    Search,
+    StateDiff,
+    Tree,
+)
 from parity_reports.values import parse_key
 
 Span = tuple[str, str]  # text, and the role it plays: "", "key", "good", "bad", "warn", ...
 
-CONTAMINATED = "contaminated start"
 DUMP_LEVEL = "dump level"
 UNTYPED = "dtype and shape not recorded"
 _VERDICTS = {

@@ -5,6 +5,7 @@
 #define _MATH_H 1
 #define _GLIBCXX_MATH_H 1
 #define _GLIBCXX_CMATH 1
+#define _GLIBCXX_BITS_STD_ABS_H 1
 #define _LIBCPP_MATH_H 1
 #define _LIBCPP_CMATH 1
 

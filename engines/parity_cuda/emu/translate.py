@@ -26,7 +26,7 @@ _NOT_FOR_EMU = re.compile(
     r"ifndef\s+__CUDA_EMU__\s*|if\s*!\s*defined\s*\(?\s*__CUDA_EMU__\s*\)?\s*|if\s+0\s*"
 )
 _NAME = r"[A-Za-z_]\w*"
-_TYPE_WORD = rf"{_NAME}(?:\s*::\s*{_NAME})*(?:\s*<[\w\s,:*+()-]*>)?"
+_TYPE_WORD = rf"{_NAME}(?:\s*::\s*{_NAME}|\s*<[\w\s,:*+()-]*>)*"
 _ALIGN = r"(?:(?:__align__|alignas)\s*\([^()]*\)\s*)?"
 _DECLARATOR = rf"{_NAME}\s*(?:\[[^\[\]]*\]\s*)*"
 # A whole declaration without its semicolon, after directives that may stand before it.
