@@ -98,9 +98,9 @@ def _flush() -> None:
     try:
         sys.stdout.flush()
     except OSError:
-        from parity.cli.stdout import abandon
-
-        abandon(sys.stdout)
+        with suppress(OSError):
+            nothing = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nothing, sys.stdout.fileno())
 
 
 def _unexpected(error: BaseException) -> NoReturn:

@@ -12,7 +12,8 @@ from parity.dump import Dump
 from parity.drill import Start, input_rows, key_elements, rerun_key, unstable_side
 from parity.errors import NotRunError
 from parity.keys import Key
-from parity.run import Run, Side, SideRun, run_side
+from parity.parting import label_parting
+from parity.run import Run, Side, SideRun, run_side, tokens_for_dut
 from parity.states import compare_states, differing_weights
 from parity.status import Level, Verdict
 from parity.tree import CONTAMINATED, StateDiff, Tree
@@ -33,11 +34,12 @@ def diff_engines(ref: Side, dut: Side, run: Run, ask: Ask) -> Tree:
     if run.prefill == "ref":
         _need_states(ref, dut)
     ref_run = run_side(ref, run)
-    fed = ref_run.fed if run.tokens_from == "ref" else None
+    fed = tokens_for_dut(run, ref_run.fed)
     dut_run = run_side(dut, run, fed=fed, start=ref_run.start if run.prefill == "ref" else None)
     tree = compare_dumps(ref_run.dump, dut_run.dump, level_asked=ask.level)
     tree.run = run_facts(run, ref_run.fed)
     tree.reproduce = ask.reproduce
+    label_parting(tree, ref_run.dump, dut_run.dump)
     add_states(tree, ref_run, dut_run)
     add_weights(tree, ref, dut)
     starts = (start_of(ref, run, ref_run), start_of(dut, run, dut_run))
@@ -55,6 +57,7 @@ def diff_engines(ref: Side, dut: Side, run: Run, ask: Ask) -> Tree:
 def finish_dumps(tree: Tree, ref: Dump, dut: Dump, ask: Ask) -> Tree:
     """A comparison in which a side is no engine: control at dump level, no drill-down."""
     tree.reproduce = ask.reproduce
+    label_parting(tree, ref, dut)
     if tree.verdict is Verdict.SAME:
         tree.control = dump_control(ref, dut, ask.seed)
         _judge_control(tree, dut.source)

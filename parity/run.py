@@ -110,12 +110,23 @@ def greedy(logits: np.ndarray) -> int:
     return int(np.argmax(logits))
 
 
+def tokens_for_dut(run: Run, ref_fed: Sequence[int]) -> Sequence[int]:
+    """What the dut is fed at P, P+1, ...: the ref's tokens, or none where it follows itself.
+
+    With the ref's state handed over it has no choice of its own before P, so the first is the ref's.
+    """
+    if run.tokens_from == "ref":
+        return ref_fed
+    return ref_fed[:1] if run.prefill == "ref" else ()
+
+
 def run_side(
     side: Side, run: Run, *, fed: Sequence[int] | None = None, start: State | None = None
 ) -> SideRun:
     """Prefill (or take over ``start``), then decode ``run.n`` steps, dumping every key.
 
-    ``fed``: tokens at P, P+1, ...; None lets the side follow its own greedy choices.
+    ``fed``: tokens at P, P+1, ...; past its end, and with None, the side follows its own greedy
+    choices. One that takes over ``start`` has none before P: it must be fed the token at P.
     """
     collected = _Collected(side, run)
     choice = collected.prefill() if start is None else collected.take_over(start)
@@ -123,7 +134,7 @@ def run_side(
     for index in range(run.n):
         if collected.stopped:
             break
-        token = choice if fed is None else fed[index]
+        token = fed[index] if fed is not None and index < len(fed) else choice
         result.fed.append(token)
         choice = collected.step(token)
     result.end = side.read_state()

@@ -22,7 +22,7 @@ from parity.dump import MAIN, Dump, Entry
 from parity.fnv import BASES
 from parity.keys import Key, KeyOrder
 from parity.model.generator import words
-from parity.run import Run, Side, run_side
+from parity.run import Run, Side, run_side, tokens_for_dut
 from parity.status import Verdict
 from parity.tree import CONTAMINATED, Search, Tree
 
@@ -35,7 +35,7 @@ def bisect_engines(ref: Side, dut: Side, run: Run, ask: Ask) -> Tree:
     began = time.monotonic()
     ref_run = run_side(ref, run)
     handed = ref_run.start if run.prefill == "ref" else None
-    fed = ref_run.fed if run.tokens_from == "ref" else None
+    fed = tokens_for_dut(run, ref_run.fed)
     dut_run = run_side(dut, run, fed=fed, start=handed)
     starts = (start_of(ref, run, ref_run), start_of(dut, run, dut_run))
     chains = (fold_layers(ref_run.dump, run), fold_layers(dut_run.dump, run))

@@ -13,19 +13,19 @@ from parity.dump import Dump
 from parity.dump_reader import parse_dump, read_dump
 from parity.errors import InputError, NotRunError
 from parity.progress import Progress
-from parity.protocol import EngineSettings
+from parity.protocol import Engine, EngineSettings
 from parity.registry import engine_class, foreign_engine_class, open_engine
 from parity.run import Run, Side
 from parity.spec import EngineSpec, FileSpec, ProgramSpec
 from parity.tensor_files import is_tensor_path, read_tensors
-from parity.variants import resolve
+from parity.variants import TIERS, VARIANTS, resolve
 
 
 def open_side(role: str, spec: EngineSpec, run: Run, progress: Progress) -> Side:
     """An opened engine with the model loaded. ``role``: "ref" or "dut"."""
     found = foreign_engine_class(spec.name) if spec.foreign else engine_class(spec.name)
-    variants = resolve(spec.tier, spec.plus, spec.minus, spec.text)
-    settings = EngineSettings(spec.tier, variants, spec.options, progress)
+    tier = spec.tier or found.tiers[0]
+    settings = EngineSettings(tier, _variants(found, tier, spec), spec.options, progress)
     engine = open_engine(found, settings, spec.text)
     engine.load(run.model, run.positions)
     label = f"{role} {spec.text}"
@@ -35,6 +35,17 @@ def open_side(role: str, spec: EngineSpec, run: Run, progress: Progress) -> Side
         engine,
         lambda where, done, total: progress.update(label, where, done, total),
     )
+
+
+def _variants(found: type[Engine], tier: str, spec: EngineSpec) -> frozenset[str]:
+    """The variants asked for: the contract's, and those that a user's engine brings itself."""
+    own = frozenset(found.variants) - frozenset(VARIANTS)
+    if tier not in TIERS:  # open_engine refuses one that the engine lacks, too
+        if spec.minus and tier in found.tiers:
+            name = sorted(spec.minus)[0]
+            raise InputError(f"{spec.text}: tier {tier} has no {name} to take out", "leave it out")
+        return spec.plus
+    return resolve(tier, spec.plus - own, spec.minus, spec.text) | (spec.plus & own)
 
 
 def dump_of(spec: FileSpec | ProgramSpec, run: Run, fed: Sequence[int]) -> Dump:

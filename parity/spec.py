@@ -24,11 +24,15 @@ _FOREIGN = re.compile(r"([A-Za-z_][\w.]*:[A-Za-z_]\w*)(.*)", re.ASCII)
 
 @dataclass(frozen=True)
 class EngineSpec:
-    """An engine by installed name or ``module:attr``, with tier, variants and options."""
+    """An engine by installed name or ``module:attr``, with tier, variants and options.
+
+    ``tier``: "" for the engine's first one. ``plus`` and ``minus``: variants added to the tier's
+    own and taken out of them.
+    """
 
     text: str
     name: str
-    tier: str = "exact"
+    tier: str = ""
     plus: frozenset[str] = frozenset()
     minus: frozenset[str] = frozenset()
     options: dict[str, str] = field(default_factory=dict)
@@ -109,9 +113,7 @@ def _engine(
     both = sorted(plus & minus)
     if both:
         raise InputError(f"{text!r}: {both[0]} is put in and taken out", "name it once")
-    return EngineSpec(
-        text, name, found[1] or "exact", plus, minus, _options(text, options), foreign
-    )
+    return EngineSpec(text, name, found[1] or "", plus, minus, _options(text, options), foreign)
 
 
 def _options(text: str, parts: Sequence[str]) -> dict[str, str]:

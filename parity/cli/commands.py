@@ -10,6 +10,7 @@ import click
 from parity import __version__
 from parity.cli.options import REPORT_OPTIONS, RUN_OPTIONS, command_line, with_options
 
+NEAR_TIE_SEED = 7  # of moe-48: each rung of the ladder but exact flips a token (docs/ladder.md)
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
@@ -111,6 +112,20 @@ def report(run: Path, format_name: str, output: str, quiet: bool) -> int:
     from parity.cli.comparing import run_report
 
     return run_report(run, format_name, output, quiet=quiet)
+
+
+@cli.command()
+@click.option("--ref", default="cpu", show_default=True, help="Trusted engine.")
+@click.option("--engine", default="cpu", show_default=True, help="Engine whose rungs are climbed.")
+@click.option("--model", default="moe-48", show_default=True, help="Preset, synthetic weights.")
+@click.option("--seed", default=NEAR_TIE_SEED, show_default=True, help="Of weights and prompt.")
+@click.option("--n", default=64, show_default=True, help="Greedy tokens.")
+@click.option("--json", "json_path", help="Write the ladder as JSON (- is stdout).")
+def ladder(**options: object) -> int:
+    """Count the greedy tokens that fast, two variants and exact share with the ref."""
+    from parity.cli.laddering import run_ladder
+
+    return run_ladder(command_line(sys.argv[1:]), **options)  # type: ignore[arg-type]
 
 
 @cli.command()

@@ -127,6 +127,7 @@ def _diff_engine(
     """An engine against a ref that was written before."""
     from parity.compare import compare_dumps
     from parity.diff import check_control, start_of
+    from parity.parting import label_parting
     from parity.run import run_side
     from parity.sides import open_side
 
@@ -135,6 +136,7 @@ def _diff_engine(
     done = run_side(side, run, fed=fed if follows_ref else None)
     tree = compare_dumps(ref, done.dump, level_asked=ask.level)
     tree.reproduce = ask.reproduce
+    label_parting(tree, ref, done.dump)
     if not fed:
         tree.notes.append("the ref dump names no tokens: the dut follows its own choices")
     if tree.verdict is Verdict.SAME:

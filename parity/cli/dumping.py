@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from parity.cli.options import make_run
-from parity.cli.stdout import guarded_stdout
+from parity.dump import Dump
 from parity.dump_writer import write_dump
 from parity.errors import InputError
-from parity.presenting import STDOUT, require_writable
+from parity.presenting import STDOUT, require_writable, write_out
 from parity.progress import Progress
 from parity.registry import ENGINES, plugins
 from parity.spec import EngineSpec, parse_spec
@@ -29,11 +28,17 @@ def run_dump(engine: str, output: str, *, plain: bool, force: bool, options: dic
     run = make_run(**options)
     with Progress() as progress:
         done = run_side(open_side("engine", spec, run, progress), run)
-        with guarded_stdout() if output == STDOUT else nullcontext():
-            write_dump(done.dump, Path(output), plain=plain, force=force)
+        _write(done.dump, output, plain=plain, force=force)
         where = "stdout" if output == STDOUT else output
         progress.note(f"{len(done.dump.entries):,} keys written to {where}")
     return 0
+
+
+def _write(dump: Dump, output: str, *, plain: bool, force: bool) -> None:
+    if output == STDOUT:
+        write_out(STDOUT, lambda _: write_dump(dump, Path(STDOUT), plain=plain))
+    else:
+        write_dump(dump, Path(output), plain=plain, force=force)
 
 
 def _require_free(output: str, force: bool) -> None:

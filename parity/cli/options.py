@@ -78,6 +78,12 @@ def make_run(
     from parity.model.model import synthetic
     from parity.run import Run
 
+    if dump_prefill and prefill == "ref":
+        raise InputError(
+            "--dump-prefill with --prefill ref: the dut takes over the ref's state and has no "
+            "keys of the prompt",
+            "leave one of the two out",
+        )
     made = synthetic(model, seed, weights)
     if n < 1:
         raise InputError(f"--n {n}: nothing to decode", "give --n 1 or more")

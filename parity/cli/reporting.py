@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from parity.cli.stdout import guarded_stdout
 from parity.compare import exit_status
 from parity.errors import InputError
-from parity.presenting import STDOUT, Options, require_writable, write_report
+from parity.presenting import (
+    STDOUT,
+    Options,
+    require_writable,
+    write_out,
+    write_report,
+    write_text,
+)
 from parity.registry import REPORTS, find
 from parity.tree import Tree
 
@@ -35,9 +40,15 @@ def require_writable_reports(*paths: str | None, inputs: Sequence[Path] = ()) ->
 
 
 def report_paths(options: dict[str, Any]) -> dict[str, str]:
-    """Take the report options (``json_path``, ...) out of ``options``: format name to path."""
+    """Take the report options (``json_path``, ...) out of ``options``: format name to path.
+
+    Raises InputError for a format that is not installed.
+    """
     found = {name: options.pop(f"{name}_path", None) for name in FORMATS}
-    return {name: path for name, path in found.items() if path is not None}
+    asked = {name: path for name, path in found.items() if path is not None}
+    for name in asked:
+        find(REPORTS, name)
+    return asked
 
 
 def write_reports(tree: Tree, reports: Mapping[str, str], *, quiet: bool) -> int:
@@ -55,14 +66,5 @@ def write_reports(tree: Tree, reports: Mapping[str, str], *, quiet: bool) -> int
 
 def write_lines(lines: Sequence[str], path: str) -> None:
     """Write plain text lines to a file, or to stdout for ``-``."""
-    text = "".join(f"{line}\n" for line in lines)
-    if path == STDOUT:
-        if sys.stdout is not None:  # None: closed by whoever started the process
-            with guarded_stdout():
-                sys.stdout.write(text)
-        return
     require_writable(path)
-    try:
-        Path(path).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror}", "give a file") from error
+    write_out(path, lambda stream: write_text(stream, "".join(f"{line}\n" for line in lines)))

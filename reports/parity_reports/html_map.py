@@ -191,7 +191,9 @@ def _columns(
     places = sorted(fields)
     shared = -(-len(places) // LINES_LIMIT) if by_layer else 1
     groups = _grouped(places, shared)
-    cols, col_of, slot_of = [], {}, {}
+    cols: list[Column] = []
+    col_of: dict[tuple[int, int], int] = {}
+    slot_of: dict[tuple[int, int, int], int] = {}
     for number, group in enumerate(groups):
         names = [fields[group[0]][rank] for rank in sorted(fields[group[0]])]
         cols.append(_column(group, names))

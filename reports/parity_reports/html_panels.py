@@ -10,7 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from parity.status import Level, Verdict
-from parity.tree import ElementRow, Elements, KeyRow, KeyState, StatePart, Tree
+from parity.tree import (
+    CONTAMINATED,
+    ElementRow,
+    Elements,
+    KeyRow,
+    KeyState,
+    StatePart,
+    Tree,
+)
 from parity_reports import wording
 from parity_reports.axes import axis_names, leading_axis
 from parity_reports.html_map import first_index
@@ -120,6 +128,7 @@ class ElementsView:
     bars: list[Bar]
     axis: str
     groups: list[Bar]
+    groups_total: int
 
 
 @dataclass(frozen=True)
@@ -157,7 +166,7 @@ def why(tree: Tree) -> list[Fact]:
         facts = []
     elif tree.verdict is Verdict.SAME and tree.first is None:
         facts = _run_facts(tree)
-    elif tree.reason == wording.CONTAMINATED:
+    elif tree.reason == CONTAMINATED:
         start = next((state for state in tree.states if state.when == "start"), None)
         facts = [Fact("start", "" if start is None else wording.parts_sentence(start))]
         if tree.decode is not None:
@@ -176,8 +185,9 @@ def count_facts(tree: Tree) -> list[Fact]:
     counts, facts = tree.counts, []
     total = f"of {counts.total:,}"
     if counts.total:
-        first = Fact("Keys that differ", total, f"{counts.differ:,}")
-        second = Fact("Keys equal", total, f"{counts.same:,}")
+        noun = wording.noun(tree).capitalize()
+        first = Fact(f"{noun} that differ", total, f"{counts.differ:,}")
+        second = Fact(f"{noun} equal", total, f"{counts.same:,}")
         facts += [second, first] if tree.verdict is Verdict.SAME else [first, second]
     rest = {
         "Missing in the dut": counts.missing,
@@ -190,9 +200,8 @@ def count_facts(tree: Tree) -> list[Fact]:
         facts.append(Fact("Elements in the first key", f"of {found.total:,}", f"{found.differ:,}"))
         if found.max_ulp is not None:
             facts.append(Fact("Largest difference", wording.counted(found.max_ulp, found.unit)))
-    if tree.seconds:
-        facts.append(Fact("Time", f"{tree.seconds:,.1f} s"))
-    return facts
+    facts.append(Fact("Time", wording.time_sentence(tree.seconds)))
+    return [fact for fact in facts if fact.text]
 
 
 def levels(tree: Tree) -> list[tuple[str, bool]]:
@@ -223,14 +232,16 @@ def evidence(tree: Tree) -> list[Check]:
     """What makes a green run count. Only what was checked stands here."""
     if tree.verdict is not Verdict.SAME:
         return []
-    counts = tree.counts
-    seen = f"{wording.of(counts.same, counts.total)} keys equal"
+    counts, noun = tree.counts, wording.noun(tree)
+    seen = f"{wording.of(counts.same, counts.total)} {noun} equal"
     left = (counts.missing, counts.extra, counts.not_comparable)
     seen += "; {:,} missing, {:,} extra, {:,} not comparable".format(*left)
-    checks = [Check("Every key compared", not any(left), seen)]
+    checks = [Check(f"All {noun} compared", not any(left), seen)]
     if tree.control is not None:
         said = wording.control_sentence(tree.control)
         checks.append(Check("Control", tree.control.fired, said))
+    if tree.search is not None:
+        checks.append(Check("Search", True, wording.search_sentence(tree.search)))
     for view in states(tree):
         text = f"{wording.of(view.equal, view.total)} parts equal, {view.rows:,} rows in all"
         checks.append(Check(f"State {view.when}", view.equal == view.total, text))
@@ -322,7 +333,8 @@ def elements_view(elements: Elements) -> ElementsView:
         differ=elements.differ,
         bars=_bars(bars),
         axis=axis,
-        groups=_bars([(f"{axis} {index}", count, "differs") for index, count in elements.groups]),
+        groups=_bars([(f"{axis} {index}", n, "differs") for index, n in elements.groups[:LISTED]]),
+        groups_total=len(elements.groups),
     )
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from parity import __version__
 from parity.presenting import Options, printable, require_consistent, write_text
 from parity.status import Verdict
-from parity.tree import KeyRow, KeyState, Tree
+from parity.tree import CONTAMINATED, KeyRow, KeyState, Tree
 from parity_reports import html_panels as panels
 from parity_reports import wording
 from parity_reports.html_map import (
@@ -37,7 +37,7 @@ from parity_reports.html_map import (
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-_STATES = list(reversed(WORST))  # the script numbers states so: the same is 0
+_STATES = list(panels.STATES)  # the script numbers states so
 _LEGEND = (
     (KeyState.SAME, "same", "M2 6h22"),
     (FIRST, "first", "M1 6h24"),
@@ -85,7 +85,7 @@ def _digest(text: str) -> str:
 
 @cache
 def _asset(name: str) -> str:
-    return (resources.files(__package__) / "templates" / name).read_text(encoding="ascii")
+    return (resources.files("parity_reports") / "templates" / name).read_text(encoding="ascii")
 
 
 @cache
@@ -154,7 +154,7 @@ def _verdict(tree: Tree) -> dict[str, Any]:
 
 def _details(tree: Tree) -> dict[str, Any]:
     return {
-        "contaminated": tree.reason == wording.CONTAMINATED,
+        "contaminated": tree.reason == CONTAMINATED,
         "states": panels.states(tree),
         "decode": None if tree.decode is None else _decode(tree.decode),
         "panel": panels.key_panel(tree),
@@ -285,7 +285,8 @@ def script_data(tree: Tree, chart: Map) -> dict[str, Any]:
     control = next((i for i, row in enumerate(tree.keys) if row.key == planted), None)
     start = first if first is not None else control
     types: dict[str, int] = {}
-    marks, at = [], {}
+    marks: list[list[Any]] = []
+    at: dict[int | None, int] = {}
     for place, indices in cells(chart.spots).items():
         rows = [tree.keys[index] for index in indices]
         mark = _cell(rows) if chart.by_layer else _sides(rows[0], types)

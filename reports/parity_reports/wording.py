@@ -81,7 +81,7 @@ def quiet_line(tree: Tree) -> str:
     if verdict is Verdict.UNSTABLE:
         return ", ".join([f"unstable: {_unstable(tree)}", *qualifiers(tree)])
     if verdict is Verdict.SAME:
-        facts = [f"{of(counts.same, counts.total)} {_noun(tree)}", f"level {tree.level}"]
+        facts = [f"{of(counts.same, counts.total)} {noun(tree)}", f"level {tree.level}"]
         if tree.first is not None:
             facts.append(f"first difference {tree.first}")
     else:
@@ -283,7 +283,7 @@ def _place(tree: Tree) -> list[Span]:
     if tree.verdict is Verdict.DIVERGED:
         return _where(tree)
     counts = tree.counts
-    equal = f"{of(counts.same, counts.total)} {_noun(tree)} equal"
+    equal = f"{of(counts.same, counts.total)} {noun(tree)} equal"
     if tree.level is Level.BIT:
         return [(f"{equal}, bit for bit", "")]
     spans: list[Span] = [(f"at level {tree.level}, not bit for bit: {equal}", "")]
@@ -331,13 +331,13 @@ def _changes(counts: Counts) -> list[str]:
     return found
 
 
-def _noun(tree: Tree) -> str:
+def noun(tree: Tree) -> str:
     """A green search has read one chained digest a layer; the keys stand behind them."""
     return "layer digests" if tree.search and tree.search.layer is None else "keys"
 
 
 def _untyped(tree: Tree) -> bool:
-    if _noun(tree) != "keys":  # a chained digest covers the types of its keys
+    if noun(tree) != "keys":  # a chained digest covers the types of its keys
         return False
     if any(note.startswith(UNTYPED) for note in tree.notes):
         return True

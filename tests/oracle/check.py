@@ -8,13 +8,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tests.oracle import scalar
-from tests.oracle.inputs import cases, is_non_finite
+from tests.oracle import scalar, scalar_f32, variants
+from tests.oracle.inputs import cases, is_non_finite, variant_cases
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Args = tuple[Any, ...]
 Outputs = tuple[Array, ...]
 Runner = Callable[[str, Args], Outputs]
+VariantRunner = Callable[[str, Args, variants.Names], Outputs]
 Spec = tuple[tuple[int, ...], type[np.generic]]
 
 
@@ -37,7 +38,9 @@ def output_specs(op_name: str, args: Args) -> tuple[Spec, ...]:
     f32, i8, i16, i32 = np.float32, np.int8, np.int16, np.int32
     if op_name == "embed":
         return (((args[2].shape[0], first[1] * 32), f32),)
-    if op_name in ("q4_matvec", "f32_matvec"):
+    if op_name == "embed_f32":
+        return (((*args[1].shape, first[1]), f32),)
+    if op_name in ("q4_matvec", "f32_matvec", "router_tree"):
         return (((args[-1].shape[0], first[0]), f32),)
     if op_name == "quant8":
         return (first, i8), (first[:2], f32)
@@ -46,14 +49,18 @@ def output_specs(op_name: str, args: Args) -> tuple[Spec, ...]:
     if op_name == "router_topk":
         picked = (first[0], args[1])
         return (picked, i32), (picked, f32)
-    if op_name == "expert_matvec":
-        return (((*args[2].shape, first[1]), f32),)
+    if op_name in ("expert_matvec", "expert_f32_matvec"):
+        ids = args[2 if op_name == "expert_matvec" else 1]
+        return (((*ids.shape, first[1]), f32),)
     return ((first, f32),)
 
 
 def oracle(op_name: str, args: Args) -> Outputs:
     """The oracle's outputs, always as a tuple."""
-    result = getattr(scalar, op_name)(*args)
+    if op_name in ("norm_tree", "router_tree"):
+        return variants.run(op_name, args)
+    module = scalar if hasattr(scalar, op_name) else scalar_f32
+    result = getattr(module, op_name)(*args)
     return result if isinstance(result, tuple) else (result,)
 
 
@@ -141,6 +148,28 @@ def check_op(op_name: str, run: Runner) -> int:
     count = 0
     for case_name, args, ref in expected(op_name):
         check_case(op_name, case_name, args, ref, run)
+        count += 1
+    if count == 0:
+        raise OpMismatch(f"{op_name}: no case was compared")
+    return count
+
+
+@cache
+def expected_of(op_name: str, names: variants.Names) -> tuple[tuple[str, Args, Outputs], ...]:
+    """Every case of an op with the outputs of these variants; worked out once a process."""
+    table = variant_cases(op_name)
+    return tuple((name, args, variants.run(op_name, args, names)) for name, args in table)
+
+
+def check_variants(op_name: str, names: variants.Names, run: VariantRunner) -> int:
+    """check_op for an op with variants: ``run(op, args, names)``.
+
+    The inputs are those of the exact form; expert_matvec has probs f32[M, k] as one more.
+    """
+    count = 0
+    for case_name, args, ref in expected_of(op_name, names):
+        label = f"{case_name} | {', '.join(sorted(names))}"
+        check_case(op_name, label, args, ref, lambda op, given: run(op, given, names))
         count += 1
     if count == 0:
         raise OpMismatch(f"{op_name}: no case was compared")

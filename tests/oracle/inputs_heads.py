@@ -55,26 +55,27 @@ def _from_scores(scores: Sequence[Number] | Array, v_scale: Array | None = None)
     return q, one, k, k_scale, v, v_scale.astype(F), F(1.0), keys - 1
 
 
-def _score_cases() -> Iterator[Case]:
+def score_rows() -> Iterator[tuple[str, Sequence[Number] | Array]]:
+    """Chosen scores of one head, key by key."""
     ramp = np.arange(9, dtype=F) * F(0.37)
-    yield "first key only", _from_scores([1.25])
-    yield "first key only, score zero", _from_scores([0.0])
-    yield "ascending scores", _from_scores(ramp)
-    yield "descending scores", _from_scores(ramp[::-1])
-    yield "all scores equal", _from_scores(np.full(7, 0.6))
-    yield "a later score equals the maximum", _from_scores([0.5, 2.5, 1.0, 2.5, 0.25, 2.5])
-    yield "one step above the maximum", _from_scores([1.0, up(1.0), 1.0, up(1.0)])
-    yield "scores of both zeros", _from_scores([0.0, -0.0, 0.0, -0.0, 1.0, -0.0])
-    yield "scores far apart, rising", _from_scores([-300.0, 0.0, 300.0])
-    yield "scores far apart, falling", _from_scores([300.0, 0.0, -300.0])
-    yield "weights are subnormal", _from_scores([0.0, -90.0, -100.0, -103.9, -104.0])
-    yield "the old sum becomes subnormal", _from_scores([-95.0, 0.0, 1.0])
-    yield "huge scores", _from_scores([FLT_MAX, -FLT_MAX, 1e30, FLT_MAX])
-    yield "subnormal scores", _from_scores([MIN_SUBNORMAL, -MIN_SUBNORMAL, MIN_NORMAL])
-    yield "weights at points of expf", _from_scores(np.append(F(0.0), EXP_POINTS))
+    yield "first key only", [1.25]
+    yield "first key only, score zero", [0.0]
+    yield "ascending scores", ramp
+    yield "descending scores", ramp[::-1]
+    yield "all scores equal", np.full(7, 0.6)
+    yield "a later score equals the maximum", [0.5, 2.5, 1.0, 2.5, 0.25, 2.5]
+    yield "one step above the maximum", [1.0, up(1.0), 1.0, up(1.0)]
+    yield "scores of both zeros", [0.0, -0.0, 0.0, -0.0, 1.0, -0.0]
+    yield "scores far apart, rising", [-300.0, 0.0, 300.0]
+    yield "scores far apart, falling", [300.0, 0.0, -300.0]
+    yield "weights are subnormal", [0.0, -90.0, -100.0, -103.9, -104.0]
+    yield "the old sum becomes subnormal", [-95.0, 0.0, 1.0]
+    yield "huge scores", [FLT_MAX, -FLT_MAX, 1e30, FLT_MAX]
+    yield "subnormal scores", [MIN_SUBNORMAL, -MIN_SUBNORMAL, MIN_NORMAL]
+    yield "weights at points of expf", np.append(F(0.0), EXP_POINTS)
     for point in EXP_POINTS[:7]:
-        yield f"correction at {float(point):.9g}", _from_scores([point, 0.0, point])
-    yield "sawtooth", _from_scores([0.0, 3.0, 1.0, 4.0, 2.0, 5.0, 3.0, 6.0, 4.0])
+        yield f"correction at {float(point):.9g}", [point, 0.0, point]
+    yield "sawtooth", [0.0, 3.0, 1.0, 4.0, 2.0, 5.0, 3.0, 6.0, 4.0]
 
 
 def _value_cases() -> Iterator[Case]:
@@ -139,7 +140,8 @@ RANDOM_ATTENTION = (
 
 def attention_int8() -> Iterator[Case]:
     """q, q_scale, k, k_scale, v, v_scale, sm_scale, pos."""
-    yield from _score_cases()
+    for name, scores in score_rows():
+        yield name, _from_scores(scores)
     yield from _value_cases()
     for shape, pos, cap in RANDOM_ATTENTION:
         rows, n_q, n_kv, hd = shape

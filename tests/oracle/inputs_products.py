@@ -173,7 +173,7 @@ def f32_matvec() -> Iterator[Case]:
 # --- 1.4 -------------------------------------------------------------------------------------
 
 
-def _ids(name: str, tokens: int, k: int, experts: int) -> Array:
+def expert_ids(name: str, tokens: int, k: int, experts: int) -> Array:
     """Distinct experts for each token, in no order."""
     rng = generator(f"{name} ids")
     picks = [rng.permutation(experts)[:k] for _ in range(tokens)]
@@ -242,7 +242,7 @@ def expert_matvec() -> Iterator[Case]:
     ):
         name = f"random, {k} of {experts}, {blocks} blocks, {tokens} tokens, {inputs} inputs"
         qs = random_nibbles(name, experts, rows, blocks)
-        ids = _ids(name, tokens, k, experts)
+        ids = expert_ids(name, tokens, k, experts)
         q = _codes(name, tokens, inputs, blocks * 32)
         s_a = _activation_scales(name, tokens, inputs, blocks)
         yield name, (random_scales(name, experts, rows, blocks), qs, ids, q, s_a)

@@ -112,6 +112,11 @@ def headnorm() -> Iterator[Case]:
     return _norm(heads=True)
 
 
+def norm_tree() -> Iterator[Case]:
+    """x f32[R, d], w f32[d], eps."""
+    return _norm(heads=False)
+
+
 # --- quantising ------------------------------------------------------------------------------
 
 

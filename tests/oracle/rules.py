@@ -43,6 +43,20 @@ def total(terms: Sequence[Exact]) -> Exact:
     return acc
 
 
+def tree(terms: Sequence[Exact]) -> Exact:
+    """Contract 5: padded with +0.0 to a power of two, then halved."""
+    if len(terms) == 1:
+        return terms[0]
+    half = 1 << (len(terms) - 1).bit_length() - 1
+    padded = [*terms, *(Exact(0) for _ in range(2 * half - len(terms)))]
+    return tree([padded[i] + padded[i + half] for i in range(half)])
+
+
+def inverse_root(value: Exact) -> Exact:
+    """1 over the rounded root (contract 1.1)."""
+    return Exact(1) / value.root()
+
+
 def f32s(*values: Exact) -> Array:
     """The values' bits, flat."""
     return np.array([v.bits for v in values], np.uint32).view(F)

@@ -84,8 +84,8 @@ def _angles() -> Iterator[Rule]:
 # --- 1.8 -------------------------------------------------------------------------------------
 
 
-def _exp(x: Exact) -> Exact:
-    """expf at the few arguments that these rules meet."""
+def exp_of(x: Exact) -> Exact:
+    """expf at the few arguments that rules meet."""
     known = {0: 0x3F800000, 0xBF800000: EXP_MINUS_1, POINT: EXP_POINT}
     return Exact.from_bits(known[x.bits])
 
@@ -97,7 +97,7 @@ def _online(scores: Sequence[Exact], v: Sequence[int], v_scale: Sequence[Exact])
     for t, score in enumerate(scores):
         if t > 0:
             new_m = score if score.value > m.value else m
-            c, p, m = _exp(m - new_m), _exp(score - new_m), new_m
+            c, p, m = exp_of(m - new_m), exp_of(score - new_m), new_m
         length = length * c + p
         acc = acc * c + (p * v_scale[t]) * Exact(v[t])
     return acc / length

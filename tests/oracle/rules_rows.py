@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from tests.oracle.exact import Exact
-from tests.oracle.rules import F, Number, Rule, exacts, f32s, from_bits, row, total
+from tests.oracle.rules import F, Number, Rule, exacts, f32s, from_bits, inverse_root, row, total
 
 EPS = 2.0**-20
 ULP = 2.0**-149
@@ -24,7 +24,7 @@ def _block_sum(x: Sequence[Exact]) -> Exact:
 
 def _scaled(ss: Exact, x: Sequence[Exact], w: Sequence[Exact], eps: float) -> list[Exact]:
     mean = ss / Exact(len(x))
-    r = Exact(1) / (mean + Exact(eps)).root()
+    r = inverse_root(mean + Exact(eps))
     return [(v * r) * u for v, u in zip(x, w, strict=True)]
 
 

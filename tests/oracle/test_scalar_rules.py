@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.oracle import check, rules_heads, rules_products, rules_rows, twin
+from tests.oracle import check, rules_f32, rules_heads, rules_products, rules_rows, twin
 from tests.oracle.inputs import OPS
 from tests.oracle.rules import Rule, RuleTable
 
@@ -24,6 +24,10 @@ TABLES: tuple[RuleTable, ...] = (
     rules_heads.rotations,
     rules_heads.attention,
     rules_heads.routing,
+    rules_f32.embedding,
+    rules_f32.experts,
+    rules_f32.trees,
+    rules_f32.attention,
 )
 RULES = [rule for table in TABLES for rule in table()]
 

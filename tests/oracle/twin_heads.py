@@ -6,27 +6,38 @@ import numpy as np
 
 from tests.oracle.elementary import expf
 from tests.oracle.twin_products import Array, F, Fault, fused
-from tests.oracle.twin_rows import each, rounded_exp
+from tests.oracle.twin_rows import each, exponential
 
+_SOFTMAX_FAULTS = (
+    "correction skipped",
+    "correction of the values alone",
+    "two passes",
+    "two passes, summed by tree",
+    "maximum not subtracted",
+    "every row sees the whole block",
+    "mask at the top left",
+    "heads interleaved",
+    "one slot too many",
+    "newest key left out",
+    "times the reciprocal of the sum",
+    "starts from the first term",
+    "correctly rounded exp",
+    "platform's exp",
+    "fused",
+    "keys descending",
+)
 FAULTS = {
     "attention_int8": (
         "value scaled before the weight",
         "scores scaled left to right",
         "softmax scale joins the scales",
-        "correction skipped",
-        "correction of the values alone",
-        "two passes",
-        "maximum not subtracted",
-        "every row sees the whole block",
-        "mask at the top left",
-        "heads interleaved",
-        "one slot too many",
-        "newest key left out",
-        "times the reciprocal of the sum",
-        "starts from the first term",
-        "correctly rounded exp",
-        "fused",
-        "keys descending",
+        *_SOFTMAX_FAULTS,
+    ),
+    "attention_f32": (
+        "dot descending",
+        "dot fused",
+        "softmax scale in the query",
+        *_SOFTMAX_FAULTS,
     ),
     "router_topk": (
         "ties to the higher id",
@@ -39,6 +50,7 @@ FAULTS = {
         "always renormalised",
         "softmax over the chosen",
         "correctly rounded exp",
+        "platform's exp",
         "sorted by id",
     ),
 }
@@ -55,14 +67,12 @@ def _score(dots: Array, q_scale: Array, k_scale: Array, sm: np.float32, fault: F
     return (dots * (q_scale * k_scale)) * sm
 
 
-def _two_passes(scores: Array, v: Array, v_scale: Array) -> Array:
+def _two_passes(scores: Array, v: Array, v_scale: Array, fault: Fault) -> Array:
     p = each(expf, scores - scores.max())
     acc = np.zeros(v.shape[1], F)
-    total = F(0.0)
     for t in range(len(scores)):
-        total = total + p[t]
         acc = acc + (p[t] * v_scale[t]) * v[t]
-    return acc / total
+    return acc / (_tree_sum(p) if fault == "two passes, summed by tree" else _serial_sum(p))
 
 
 def _addend(p: np.float32, v_scale: np.float32, v: Array, fault: Fault) -> Array:
@@ -73,7 +83,7 @@ def _addend(p: np.float32, v_scale: np.float32, v: Array, fault: Fault) -> Array
 
 def _online(scores: Array, v: Array, v_scale: Array, fault: Fault) -> Array:
     """The running softmax over keys; v f32[keys, hd]."""
-    exp = rounded_exp if fault == "correctly rounded exp" else expf
+    exp = exponential(fault)
     m, total, acc = scores[0], F(1.0), F(0.0) + v_scale[0] * v[0]
     if fault == "starts from the first term":
         acc = v_scale[0] * v[0]
@@ -104,8 +114,8 @@ def _not_subtracted(scores: Array, v: Array, v_scale: Array) -> Array:
 def _attend(scores: Array, v: Array, v_scale: Array, fault: Fault) -> Array:
     if fault == "keys descending":
         scores, v, v_scale = scores[::-1], v[::-1], v_scale[::-1]
-    if fault == "two passes":
-        return _two_passes(scores, v, v_scale)
+    if fault in ("two passes", "two passes, summed by tree"):
+        return _two_passes(scores, v, v_scale, fault)
     if fault == "maximum not subtracted":
         return _not_subtracted(scores, v, v_scale)
     return _online(scores, v, v_scale, fault)
@@ -150,6 +160,34 @@ def attention_int8(
     return out
 
 
+def _float_dots(q: Array, k: Array, fault: Fault) -> Array:
+    """q f32[hd] times each row of k f32[keys, hd], ascending."""
+    order = range(len(q))[::-1] if fault == "dot descending" else range(len(q))
+    acc = np.zeros(k.shape[0], F)
+    for j in order:
+        acc = fused(q[j], k[:, j], acc) if fault == "dot fused" else acc + q[j] * k[:, j]
+    return acc
+
+
+def attention_f32(
+    q: Array, k: Array, v: Array, sm_scale: np.float32, pos: int, fault: Fault = None
+) -> Array:
+    """Contract 1.8, f32 form: a value scale of 1 multiplies exactly."""
+    rows, n_q, _ = q.shape
+    n_kv = k.shape[1]
+    out = np.zeros(q.shape, F)
+    for m in range(rows):
+        seen = _visible(pos, m, rows, k.shape[0], fault)
+        for h in range(n_q):
+            g = h % n_kv if fault == "heads interleaved" else h // (n_q // n_kv)
+            if fault == "softmax scale in the query":
+                scores = _float_dots(q[m, h] * sm_scale, k[:seen, g], fault)
+            else:
+                scores = _float_dots(q[m, h], k[:seen, g], fault) * sm_scale
+            out[m, h] = _attend(scores, v[:seen, g], np.ones(seen, F), fault)
+    return out
+
+
 # --- router ----------------------------------------------------------------------------------
 
 
@@ -168,7 +206,7 @@ def _tree_sum(values: Array) -> np.float32:
 
 
 def _probabilities(logits: Array, fault: Fault) -> Array:
-    exp = rounded_exp if fault == "correctly rounded exp" else expf
+    exp = exponential(fault)
     top = F(0.0) if fault == "maximum not subtracted" else logits.max()
     e = each(exp, logits - top)
     total = _tree_sum(e) if fault == "summed by tree" else _serial_sum(e)

@@ -64,6 +64,30 @@ FAULTS = {
         "ffn starts from the first term",
         "neighbouring ranks summed first",
         "results flushed",
+        "probabilities left out",
+    ),
+    "embed_f32": (
+        "token index one too high",
+        "first token for all",
+        "subnormals flushed",
+        "minus zero lost",
+    ),
+    "expert_f32_matvec": (
+        "descending",
+        "fused",
+        "four partial sums",
+        "starts from the first term",
+        "results flushed",
+        "summed in binary64",
+        "rank taken for the id",
+        "first input for all ranks",
+    ),
+    "router_tree": (
+        "strictly ascending",
+        "tree of neighbours",
+        "products not rounded",
+        "summed in binary64",
+        "results flushed",
     ),
 }
 _fused = np.frompyfunc(fma32, 3, 1)
@@ -169,6 +193,51 @@ def f32_matvec(w: Array, x: Array, fault: Fault = None) -> Array:
     return _chain([w[None, :, j] * x[:, None, j] for j in range(w.shape[1])], fault)
 
 
+def embed_f32(w: Array, tokens: Array, fault: Fault = None) -> Array:
+    """Contract 1.0, stored rows."""
+    if fault == "token index one too high":
+        tokens = (tokens + 1) % w.shape[0]
+    if fault == "first token for all":
+        tokens = np.broadcast_to(tokens[:1], tokens.shape)
+    out = w[tokens]
+    if fault == "minus zero lost":
+        return out + F(0.0)
+    return flush(out) if fault == "subnormals flushed" else out
+
+
+def expert_f32_matvec(w: Array, ids: Array, x: Array, fault: Fault = None) -> Array:
+    """Contract 1.5 for chosen experts."""
+    tokens, k = ids.shape
+    out = np.zeros((tokens, k, w.shape[1]), F)
+    for m in range(tokens):
+        for rank in range(k):
+            expert = rank if fault == "rank taken for the id" else ids[m, rank]
+            g = rank if x.shape[1] == k and fault != "first input for all ranks" else 0
+            out[m, rank] = f32_matvec(w[expert], x[m, g][None], fault)[0]
+    return out
+
+
+def router_tree(w: Array, x: Array, fault: Fault = None) -> Array:
+    """Contract 5: the router's products summed by halving."""
+    if fault in ("strictly ascending", "summed in binary64"):
+        return f32_matvec(w, x, fault)
+    products = w[None] * x[:, None]
+    if fault == "products not rounded":
+        products = w[None].astype(np.float64) * x[:, None]
+    length = 1 << (w.shape[1] - 1).bit_length()
+    terms = np.pad(products, ((0, 0), (0, 0), (0, length - w.shape[1])))
+    while terms.shape[2] > 1:
+        half = terms.shape[2] // 2
+        if fault == "tree of neighbours":
+            terms = terms[:, :, 0::2] + terms[:, :, 1::2]
+        else:
+            terms = terms[:, :, :half] + terms[:, :, half:]
+        if fault == "products not rounded":
+            terms = terms.astype(F)
+    out = terms[:, :, 0].astype(F)
+    return flush(out) if fault == "results flushed" else out
+
+
 def _expert_terms(d: Array, w: Array, q: Array, s_a: Array, fault: Fault) -> list[Array]:
     """d [rows, nb], w [rows, nb, 32], q [nb, 32], s_a [nb]: one term a block, each [rows]."""
     dots = np.einsum("rbe,be->rb", w.astype(np.int32), q.astype(np.int32)).astype(F)
@@ -214,6 +283,8 @@ def expert_matvec(
 def combine(ores: Array, down: Array, probs: Array, fault: Fault = None) -> Array:
     """Contract 2: the sum over experts in rank order, then the residual."""
     products = [probs[:, rank, None] * down[:, rank] for rank in range(probs.shape[1])]
+    if fault == "probabilities left out":
+        products = [down[:, rank] for rank in range(probs.shape[1])]
     if fault == "ranks descending":
         products = products[::-1]
     if fault == "neighbouring ranks summed first" and len(products) % 2 == 0:

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from tests.oracle import platform_math
 from tests.oracle.elementary import Float32Function, cosf, expf, sinf
 from tests.oracle.twin_products import Array, F, Fault, flush, fused
 
@@ -22,6 +23,7 @@ _NORM_FAULTS = (
     "squares flushed",
     "results flushed",
 )
+_TREE_FAULTS = tuple(fault for fault in _NORM_FAULTS if fault not in ("summed by tree",))
 _QUANT_FAULTS = (
     "half away from zero",
     "half towards zero",
@@ -39,6 +41,7 @@ _QUANT_FAULTS = (
 FAULTS = {
     "rmsnorm": ("strictly ascending", "tail joins the blocks", *_NORM_FAULTS),
     "headnorm": ("blocks of 8", *_NORM_FAULTS),
+    "norm_tree": ("strictly ascending", "blocks of 8", "tree of neighbours", *_TREE_FAULTS),
     "quant8": _QUANT_FAULTS,
     "quant16": _QUANT_FAULTS,
     "rope": (
@@ -47,6 +50,7 @@ FAULTS = {
         "position 0 skipped",
         "halves of the whole head",
         "correctly rounded cosine and sine",
+        "platform's cosine and sine",
         "fused",
         "one position for all rows",
         "rest set to zero",
@@ -59,6 +63,7 @@ FAULTS = {
         "gate and up swapped",
         "gate times up first",
         "correctly rounded exp",
+        "platform's exp",
         "subnormals flushed",
     ),
 }
@@ -74,6 +79,13 @@ def rounded_exp(x: np.float32) -> np.float32:
     """exp in binary64, rounded once: correctly rounded but for near-ties (ucrt section 9)."""
     wide = float(x)
     return F(math.exp(wide)) if wide < 709.0 else F(math.inf)
+
+
+def exponential(fault: Fault) -> Float32Function:
+    """The exponential a fault asks for."""
+    if fault == "platform's exp":
+        return platform_math.expf
+    return rounded_exp if fault == "correctly rounded exp" else expf
 
 
 # --- norms -----------------------------------------------------------------------------------
@@ -114,24 +126,32 @@ def _tree(squares: Array) -> Array:
     return x[:, 0]
 
 
-def _square_sum(x: Array, blocks: bool, fault: Fault) -> Array:
+def _tree_of_neighbours(squares: Array) -> Array:
+    x = _padded(squares, 1 << (squares.shape[1] - 1).bit_length())
+    while x.shape[1] > 1:
+        x = x[:, 0::2] + x[:, 1::2]
+    return x[:, 0]
+
+
+def _square_sum(x: Array, order: str, fault: Fault) -> Array:
     squares = flush(x * x) if fault == "squares flushed" else x * x
-    if fault == "summed by tree":
-        return _tree(squares)
     if fault == "summed in binary64":
         return (x.astype(np.float64) ** 2).sum(axis=1).astype(F)
     if fault == "tail joins the blocks":
         return _by_blocks(_padded(squares, -(-x.shape[1] // 8) * 8), False)
     if fault == "neighbouring pairs":
         return _by_blocks(squares, True)
-    if fault in ("strictly ascending", "blocks of 8"):
-        blocks = not blocks
-    return _by_blocks(squares, False) if blocks else _serial(squares)
+    if fault == "tree of neighbours":
+        return _tree_of_neighbours(squares)
+    order = fault if fault in ("strictly ascending", "blocks of 8", "summed by tree") else order
+    if order == "blocks of 8":
+        return _by_blocks(squares, False)
+    return _tree(squares) if order == "summed by tree" else _serial(squares)
 
 
-def _norm(x: Array, w: Array, eps: np.float32, blocks: bool, fault: Fault) -> Array:
+def _norm(x: Array, w: Array, eps: np.float32, order: str, fault: Fault) -> Array:
     d = F(x.shape[1])
-    ss = _square_sum(x, blocks, fault)
+    ss = _square_sum(x, order, fault)
     mean = ss * (F(1.0) / d) if fault == "mean by reciprocal" else ss / d
     if fault == "mean taken in binary64":
         mean = (x.astype(np.float64) ** 2).mean(axis=1).astype(F)
@@ -148,12 +168,18 @@ def _norm(x: Array, w: Array, eps: np.float32, blocks: bool, fault: Fault) -> Ar
 
 def rmsnorm(x: Array, w: Array, eps: np.float32, fault: Fault = None) -> Array:
     """Contract 1.1."""
-    return _norm(x, w, eps, True, fault)
+    return _norm(x, w, eps, "blocks of 8", fault)
 
 
 def headnorm(x: Array, w: Array, eps: np.float32, fault: Fault = None) -> Array:
     """Contract 1.2."""
-    return _norm(x.reshape(-1, x.shape[-1]), w, eps, False, fault).reshape(x.shape)
+    rows = x.reshape(-1, x.shape[-1])
+    return _norm(rows, w, eps, "strictly ascending", fault).reshape(x.shape)
+
+
+def norm_tree(x: Array, w: Array, eps: np.float32, fault: Fault = None) -> Array:
+    """Contract 5, rows f32[R, d]."""
+    return _norm(x, w, eps, "summed by tree", fault)
 
 
 # --- quantising ------------------------------------------------------------------------------
@@ -229,6 +255,8 @@ def _cos_sin(angles: Array, fault: Fault) -> tuple[Array, Array]:
         # Good to the last bit but for near-ties, since libm's binary64 functions are.
         c = np.array([math.cos(float(a)) for a in angles], F)
         return c, np.array([math.sin(float(a)) for a in angles], F)
+    if fault == "platform's cosine and sine":
+        return each(platform_math.cosf, angles), each(platform_math.sinf, angles)
     c, s = each(cosf, angles), each(sinf, angles)
     return (c, -s) if fault == "rotated the other way" else (c, s)
 
@@ -294,7 +322,7 @@ def swiglu(gate: Array, up: Array, fault: Fault = None) -> Array:
     """Contract 1.9."""
     if fault == "gate and up swapped":
         gate, up = up, gate
-    exp = rounded_exp if fault == "correctly rounded exp" else expf
+    exp = exponential(fault)
     if fault == "exp over 1 + exp":
         e = each(exp, gate)
         return (gate * (e / (F(1.0) + e))) * up

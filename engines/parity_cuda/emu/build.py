@@ -97,7 +97,7 @@ def build_module(
     _check_names(sources)
     unit = translate(sources)
     compiler = compiler or find_compiler()
-    flags = (*FLAGS, *MODES[mode], *_processor_flags(), *extra_flags)
+    flags = (*FLAGS, *MODES[mode], *compiler.machine_flags(), *extra_flags)
     folder = cache_folder()
     path = folder / f"{_key(sources, flags, compiler)}.so"
     hit = path.exists()
@@ -144,18 +144,6 @@ def _check_names(sources: Mapping[str, str]) -> None:
             raise ParityBug(f"a kernel source is named {name!r}, not like rmsnorm.cu or common.cuh")
 
 
-@cache
-def _processor_flags() -> tuple[str, ...]:
-    """Return -mfma where there is one: without it every fma is a call, with the same bits."""
-    if platform.machine() != "x86_64":
-        return ()
-    try:
-        words = set(Path("/proc/cpuinfo").read_text().split())
-    except OSError:
-        return ()
-    return tuple(f"-m{feature}" for feature in ("fma", "avx2") if feature in words)
-
-
 def _parts(texts: Mapping[str, str]) -> Iterable[str]:
     for name in sorted(texts):
         yield from (name, texts[name])
@@ -188,7 +176,14 @@ def _compile(unit: Unit, flags: Sequence[str], compiler: Compiler, path: Path) -
             (folder / file).write_text(text)
         command = [*compiler.command, "-x", "c++", *flags, f"-I{SHIM}", "-I."]
         # Reports of a sanitizer name ./rmsnorm.cu, not a folder that is gone.
-        command += [f"-fdebug-prefix-map={folder}=.", "unit.cpp", "-o", "unit.so", "-lpthread", "-lm"]
+        command += [
+            f"-fdebug-prefix-map={folder}=.",
+            "unit.cpp",
+            "-o",
+            "unit.so",
+            "-lpthread",
+            "-lm",
+        ]
         env = {**os.environ, "LC_ALL": "C"}
         env.setdefault("ZIG_GLOBAL_CACHE_DIR", str(path.parent / "zig"))
         done = subprocess.run(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import platform
+import re
 import shlex
 import shutil
 import subprocess
@@ -15,6 +17,8 @@ from pathlib import Path
 
 from parity.errors import InputError, NotRunError
 
+# What `--version` says of compilers that know thread-local descriptors on x86-64.
+_DESCRIPTORS = re.compile(r"Free Software Foundation|clang version (1[89]|[2-9]\d)")
 CANDIDATES = ("g++", "c++", "clang++")
 _INSTALL = "install g++ or clang++, or run: pip install 'parity-harness[emu]' (brings ziglang)"
 
@@ -30,6 +34,16 @@ class Compiler:
         """Return one line for reports, such as ``g++ (Debian 12.2.0-14) 12.2.0``."""
         first = self.version.splitlines()[0]
         return f"ziglang {first}" if "ziglang" in self.command else first
+
+    def machine_flags(self) -> tuple[str, ...]:
+        """Return flags for this machine; none of them changes a bit."""
+        if platform.machine() != "x86_64":
+            return ()
+        # Without -mfma every fma is a call, with the same bits.
+        features = tuple(f"-m{name}" for name in ("fma", "avx2") if name in _processor_features())
+        # Thread-local variables cost a load, and no limited memory of the process.
+        descriptors = ("-mtls-dialect=gnu2",) if _DESCRIPTORS.search(self.version) else ()
+        return features + descriptors
 
 
 def find_compiler(env: Mapping[str, str] = os.environ) -> Compiler:
@@ -57,6 +71,14 @@ def _commands(env: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
     if importlib.util.find_spec("ziglang"):
         # cc, not c++: the latter builds a C++ library first, which the shim does not need.
         yield (sys.executable, "-m", "ziglang", "cc")
+
+
+@cache
+def _processor_features() -> frozenset[str]:
+    try:
+        return frozenset(Path("/proc/cpuinfo").read_text().split())
+    except OSError:
+        return frozenset()
 
 
 @cache

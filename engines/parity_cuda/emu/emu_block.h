@@ -94,9 +94,9 @@ struct Block {
   Fiber fibers[kMaxThreads];
 };
 
-// The running block and thread. initial-exec: one load; a module is never unloaded.
-static thread_local Block* B __attribute__((tls_model("initial-exec")));
-static thread_local Thread* T __attribute__((tls_model("initial-exec")));
+// The running block and thread. Not initial-exec: a process has room for some 100 such modules.
+static thread_local Block* B;
+static thread_local Thread* T;
 
 EMU_NOTSAN inline uint64_t next_random(Block* b) {  // splitmix64
   uint64_t z = (b->random += 0x9e3779b97f4a7c15ull);

@@ -101,19 +101,19 @@ EMU_INLINE float abs(float a) { return __builtin_fabsf(a); }
 EMU_INLINE double abs(double a) { return __builtin_fabs(a); }
 
 // ---- float to integer: rn to nearest even, rz to zero, rd down, ru up
-#define EMU_TO_INTEGER(from, From, suffix, to, To)                                          \
-  EMU_INLINE To __##from##2##to##_rn(From x) { return emu::saturate<To>(__builtin_rint##suffix(x)); } \
-  EMU_INLINE To __##from##2##to##_rz(From x) { return emu::saturate<To>(__builtin_trunc##suffix(x)); } \
-  EMU_INLINE To __##from##2##to##_rd(From x) { return emu::saturate<To>(__builtin_floor##suffix(x)); } \
-  EMU_INLINE To __##from##2##to##_ru(From x) { return emu::saturate<To>(__builtin_ceil##suffix(x)); }
-EMU_TO_INTEGER(float, float, f, int, int)
-EMU_TO_INTEGER(float, float, f, uint, unsigned)
-EMU_TO_INTEGER(float, float, f, ll, long long)
-EMU_TO_INTEGER(float, float, f, ull, unsigned long long)
-EMU_TO_INTEGER(double, double, , int, int)
-EMU_TO_INTEGER(double, double, , uint, unsigned)
-EMU_TO_INTEGER(double, double, , ll, long long)
-EMU_TO_INTEGER(double, double, , ull, unsigned long long)
+#define EMU_TO_INTEGER(From, to, To)                                             \
+  EMU_INLINE To __##From##2##to##_rn(From x) { return emu::saturate<To>(rint(x)); }  \
+  EMU_INLINE To __##From##2##to##_rz(From x) { return emu::saturate<To>(trunc(x)); } \
+  EMU_INLINE To __##From##2##to##_rd(From x) { return emu::saturate<To>(floor(x)); } \
+  EMU_INLINE To __##From##2##to##_ru(From x) { return emu::saturate<To>(ceil(x)); }
+EMU_TO_INTEGER(float, int, int)
+EMU_TO_INTEGER(float, uint, unsigned)
+EMU_TO_INTEGER(float, ll, long long)
+EMU_TO_INTEGER(float, ull, unsigned long long)
+EMU_TO_INTEGER(double, int, int)
+EMU_TO_INTEGER(double, uint, unsigned)
+EMU_TO_INTEGER(double, ll, long long)
+EMU_TO_INTEGER(double, ull, unsigned long long)
 
 // ---- integer to float, to nearest even; int and unsigned to double are exact
 EMU_INLINE float __int2float_rn(int x) { return (float)x; }

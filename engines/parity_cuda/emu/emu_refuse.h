@@ -32,7 +32,3 @@ EMU_INLINE float emu_standin_sinf(float x) { return __builtin_sinf(x); }
 EMU_INLINE float emu_standin_cosf(float x) { return __builtin_cosf(x); }
 EMU_INLINE double emu_standin_exp(double x) { return __builtin_exp(x); }
 EMU_INLINE float emu_standin_rsqrtf(float x) { return (float)(1.0 / __builtin_sqrt((double)x)); }
-
-// PTX cannot run here; a kernel guards it with #ifndef __CUDA_EMU__. After this line the word is an
-// undeclared name, so that the compiler names the line instead of an assembler naming none.
-#define asm emu_inline_ptx_is_not_available_guard_it_with__CUDA_EMU__

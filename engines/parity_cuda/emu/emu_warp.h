@@ -12,8 +12,8 @@ EMU_OUTLINE void check_gathering(Gathering* g, Block* b, Thread* t, unsigned mas
   const int lane = t->index % kLanes;
   const unsigned returned = b->warps[t->index / kLanes].returned;
   if (!(mask >> lane & 1)) {
-    fail("%s:%d: thread %d is lane %d, which its own mask 0x%08x leaves out", site->file, site->line,
-         t->index, lane, mask);
+    fail("%s:%d: thread %d is lane %d, which its own mask 0x%08x leaves out", site->file,
+         site->line, t->index, lane, mask);
   }
   if (mask & returned) {
     fail("%s:%d: thread %d waits for lanes that have returned: mask 0x%08x, returned 0x%08x",

@@ -39,6 +39,7 @@ _KERNEL = re.compile(rf"__global__\s+{_BOUNDS}void\s+{_BOUNDS}({_NAME})\s*\(")
 _NO_FUNCTION = re.compile(r"\b(?:namespace|struct|class|union|enum)\b[^()]*$|\bextern\s*$")
 
 _SHARED_FORMS = "write `__shared__ T name[N];` or `extern __shared__ T name[];` inside the function"
+_PTX_FORM = "put it under `#ifndef __CUDA_EMU__`, beside C++ that gives the same bits"
 _KERNEL_FORM = 'write `extern "C" __global__ void name(...)`, neither a template nor in a macro'
 
 
@@ -54,14 +55,15 @@ class Unit:
 def translate(sources: Mapping[str, str]) -> Unit:
     """Turn CUDA texts by file name (``.cu``, ``.cuh``) into one unit, ``.cu`` in name order.
 
-    Raises InputError where a shared array or a kernel is declared in a way not understood, and
-    where the texts hold no kernel at all.
+    Raises InputError where a shared array or a kernel is declared in a way not understood, for
+    inline PTX outside ``#ifndef __CUDA_EMU__``, and where the texts hold no kernel at all.
     """
     numbers = count()  # over all files: two arrays of one unit never share memory
     kernels: list[str] = []
     parts: dict[str, str] = {}
     for name in sorted(sources):
         code = _visible(sources[name])
+        _refuse_ptx(name, code)
         kernels.extend(_kernels(name, code))
         parts[name] = _numbered(name, _place_shared(name, sources[name], code, numbers))
     if not kernels:
@@ -141,6 +143,12 @@ def _refusal(name: str, code: str, position: int, what: str, next_step: str) -> 
     line = code.count("\n", 0, position) + 1
     shown = code[position:].split("\n", 1)[0].strip()
     return InputError(f"{name}:{line}: {what}: {shown}", next_step)
+
+
+def _refuse_ptx(name: str, code: str) -> None:
+    if found := re.search(r"\b(?:asm|__asm__|__asm)\b", code):
+        what = "inline PTX does not run on a CPU"
+        raise _refusal(name, code, found.start(), what, _PTX_FORM)
 
 
 def _kernels(name: str, code: str) -> Iterator[str]:

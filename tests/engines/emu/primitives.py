@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 import numpy as np
 
 from tests.oracle.rounding import fma32, fma64
 
 Array = np.ndarray
-DTYPES = {
+DTYPES: dict[str, np.dtype[Any]] = {
     "f": np.dtype(np.float32),
     "d": np.dtype(np.float64),
     "i": np.dtype(np.int32),
@@ -69,7 +70,9 @@ def patterns(letter: str) -> Array:
     if letter in "iulU":
         bits = 8 * size
         near = [0, 1, 2, 3, 7, 31, 32, 33, 255, 1 << 24, 1 << bits // 2, 1 << bits - 1]
-        values = [(sign * v + off) % (1 << bits) for v in near for sign in (1, -1) for off in (-1, 0, 1)]
+        values = [
+            (sign * v + off) % (1 << bits) for v in near for sign in (1, -1) for off in (-1, 0, 1)
+        ]
         return np.unique(np.array(values, unsigned)).view(dtype)
     mantissa = np.finfo(dtype).nmant
     top = 1 << 8 * size - 1
@@ -86,7 +89,7 @@ def patterns(letter: str) -> Array:
 
 
 def arguments(op: Op, random_count: int = 3000) -> list[Array]:
-    """All combinations of odd patterns for two arguments, and seeded random bits; a third is mixed."""
+    """Odd patterns, in combinations where there are two or three, then seeded random bits."""
     random = np.random.default_rng(7)
     odd = [patterns(letter) for letter in op.takes]
     if len(odd) == 1:

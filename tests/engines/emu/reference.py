@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+
 from parity_cuda.emu import EmuModule, Schedule
 
 f32 = np.float32
@@ -76,11 +77,11 @@ def attention(q: Array, k: Array, v: Array, sm_scale: f32) -> Array:
             scores = scores + q[:, row, e, None] * k[:, : row + 1, e]
         scores = scores * sm_scale
         p = own_exp(scores - scores.max(axis=1, keepdims=True))
-        l, acc = np.zeros((len(q), 1), f32), np.zeros((len(q), q.shape[2]), f32)
+        total, acc = np.zeros((len(q), 1), f32), np.zeros((len(q), q.shape[2]), f32)
         for key in range(row + 1):
-            l = l + p[:, key, None]
+            total = total + p[:, key, None]
             acc = acc + p[:, key, None] * v[:, key]
-        out[:, row] = acc / l
+        out[:, row] = acc / total
     return out
 
 

@@ -5,14 +5,15 @@ import os
 import platform
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
-from parity_cuda.emu import EmuModule, Schedule, build_module, find_compiler
 
+from parity_cuda.emu import EmuModule, Schedule, build_module, find_compiler
 from tests.engines.emu.reference import ASCENDING, Inputs, expected, f32, inputs, rmsnorm, run_all
 
 GOOD = ("good.cu", "good.cuh")
@@ -62,7 +63,9 @@ def test_red_contraction_changes_bits(
 ) -> None:
     module = load(*GOOD, extra_flags=("-ffp-contract=fast",))
     got = run_all(module, given, ASCENDING)
-    assert [name for name in wanted if got[name] != wanted[name]] == ["rmsnorm", "attention"]
+    # g++ 13 leaves chains such as those of attention alone, whatever the flag says.
+    changed = {name for name in wanted if got[name] != wanted[name]}
+    assert {"rmsnorm"} <= changed <= {"rmsnorm", "attention"}
     assert "-ffp-contract=off" in module.built.flags
     assert "-ffp-contract=fast" in module.built.flags, "the control's flags are recorded too"
 
@@ -172,6 +175,30 @@ def test_two_modules_do_not_share_kernels_or_memory() -> None:
         y = np.empty(size, np.int32)
         modules[size].launch("fill", (1,), (size,), (y,), schedule=ASCENDING)
         assert y.tolist() == list(range(2 * size - 1, size - 1, -1))
+
+
+def test_many_modules_in_one_process() -> None:
+    """Modules that took their thread-local memory at load would end after about 100."""
+    script = """
+import shutil, sys
+from dataclasses import replace
+from pathlib import Path
+import numpy as np
+from parity_cuda.emu import EmuModule, Schedule, build_module
+text = 'extern "C" __global__ void k(int* y) { y[threadIdx.x] = 7; }'
+built = build_module({"k.cu": text})
+y = np.zeros(8, np.int32)
+for number in range(300):
+    copy = Path(sys.argv[1]) / f"{number}.so"
+    shutil.copy(built.path, copy)
+    y[:] = 0
+    module = EmuModule(replace(built, path=copy))
+    module.launch("k", (1,), (8,), (y,), schedule=Schedule("ascending"))
+    assert y.tolist() == [7] * 8
+"""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-c", script, folder]
+        subprocess.run(command, env=_with_path(), check=True, timeout=60)
 
 
 def test_instances_of_a_template_have_shared_memory_of_their_own() -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from parity_cuda.emu import EmuModule, build_module, cache_folder, find_compiler
-from parity_cuda.emu.build import FLAGS
 
 from parity.errors import InputError, NotRunError, ParityBug
+from parity_cuda.emu import EmuModule, build_module, cache_folder, find_compiler
+from parity_cuda.emu.build import FLAGS
 from tests.engines.emu.reference import ASCENDING
 
 KERNEL = 'extern "C" __global__ void k(int* y) { y[threadIdx.x] = VALUE; }\n'
@@ -151,7 +151,7 @@ def test_cache_that_others_can_write_to_is_refused(tmp_path: Path, mode: int) ->
     folder = tmp_path / "emu"
     folder.mkdir()
     folder.chmod(mode)
-    with pytest.raises(InputError, match=f"others can write to the cache folder {folder}") as caught:
+    with pytest.raises(InputError, match="others can write to the cache folder") as caught:
         cache_folder({"PARITY_CACHE": str(tmp_path)})
     assert caught.value.next_step == f"chmod 700 {folder}"
     folder.chmod(0o755)
@@ -254,7 +254,19 @@ def test_link_error_has_a_message_too() -> None:
 
 
 REFUSED = (
-    *("expf", "exp2f", "logf", "log2f", "powf", "sinf", "cosf", "tanhf", "erff", "rsqrtf", "atan2f"),
+    *(
+        "expf",
+        "exp2f",
+        "logf",
+        "log2f",
+        "powf",
+        "sinf",
+        "cosf",
+        "tanhf",
+        "erff",
+        "rsqrtf",
+        "atan2f",
+    ),
     *("exp", "log", "pow", "sin", "cos", "tanh", "rsqrt", "__frsqrt_rn", "cbrtf", "hypotf"),
     *("__expf", "__logf", "__powf", "__sinf", "__cosf", "__fdividef", "__tanf", "__exp10f"),
 )
@@ -277,13 +289,6 @@ def test_functions_that_are_not_portable_are_refused(include: str) -> None:
 def test_a_kernel_may_have_a_variable_named_like_a_refused_function() -> None:
     text = source("exp + log")["k.cu"].replace("{ ", "{ const int exp = 3, log = 4; ", 1)
     assert first_value({"a.cu": text}) == 7
-
-
-def test_inline_ptx_is_refused_at_its_line() -> None:
-    text = KERNEL.replace("VALUE", "1").replace("{ ", '{\n  asm volatile("membar.gl;");\n', 1)
-    error = refusal({"a.cu": text})
-    assert str(error).startswith("a.cu:2: ")
-    assert "inline_ptx_is_not_available" in str(error)
 
 
 def test_struct_argument_is_refused() -> None:

@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from parity_cuda.emu import EmuModule, Schedule, build_module
 
 from parity.errors import ParityBug
+from parity_cuda.emu import EmuModule, Schedule, build_module
 from tests.engines.emu.reference import ASCENDING
 
 TEXT = """
@@ -70,7 +70,9 @@ def test_views_read_only_arrays_and_single_numbers(module: EmuModule) -> None:
     launch(module, "axpy", x, y[1], f32(2), i32(32))
     assert y[1].tolist() == [2.0 * v for v in range(10, 42)]
     assert not y[0].any()
-    module.launch("axpy", (1,), (1,), (np.array(3, f32), y[0, 4:5], f32(1), i32(1)), schedule=ASCENDING)
+    module.launch(
+        "axpy", (1,), (1,), (np.array(3, f32), y[0, 4:5], f32(1), i32(1)), schedule=ASCENDING
+    )
     assert y[0].tolist() == [0.0] * 4 + [3.0] + [0.0] * 27
 
 
@@ -89,22 +91,23 @@ def test_empty_arrays_and_no_arguments(module: EmuModule) -> None:
 X, Y = np.zeros(32, f32), np.zeros(32, f32)
 READ_ONLY = np.zeros(32, f32)
 READ_ONLY.flags.writeable = False
+ONE, N = f32(1), i32(1)
 WRONG = {
-    "double-array": ((X, Y.astype(np.float64), f32(1), i32(1)), 1, r"a pointer to 4 bytes, not float64\[32\]"),
-    "half-array": ((X.astype(np.float16), Y, f32(1), i32(1)), 0, r"a pointer to 4 bytes, not float16"),
-    "strided": ((np.zeros(64, f32)[::2], Y, f32(1), i32(1)), 0, r"a C-contiguous array, not float32\[32\], strides \(8,\)"),
-    "transposed": ((np.zeros((4, 8), f32).T, Y, f32(1), i32(1)), 0, "a C-contiguous array"),
-    "strided-read-only": ((READ_ONLY[::2], Y, f32(1), i32(1)), 0, "a C-contiguous array, .*read-only"),
-    "read-only-output": ((X, READ_ONLY, f32(1), i32(1)), 1, "an array that it may write, .*read-only"),
-    "number-for-array": ((f32(1), Y, f32(1), i32(1)), 0, r"a pointer to 4 bytes, not float32 np\.float32"),
-    "array-for-number": ((X, Y, X, i32(1)), 2, r"a float of 4 bytes, not float32\[32\]"),
-    "double-number": ((X, Y, np.float64(1), i32(1)), 2, r"a float of 4 bytes, not float64"),
-    "long-number": ((X, Y, f32(1), np.int64(1)), 3, r"an integer of 4 bytes, not int64"),
-    "short-number": ((X, Y, f32(1), np.int16(1)), 3, r"an integer of 4 bytes, not int16"),
-    "integer-for-float": ((X, Y, i32(1), i32(1)), 2, r"a float of 4 bytes, not int32"),
-    "float-for-integer": ((X, Y, f32(1), f32(1)), 3, r"an integer of 4 bytes, not float32"),
-    "python-number": ((X, Y, 1.0, i32(1)), 2, r"a float of 4 bytes, not float 1\.0"),
-}  # fmt: skip
+    "double-array": ((X, Y.astype(np.float64), ONE, N), 1, r"a pointer to 4 bytes, not float64\["),
+    "half-array": ((X.astype(np.float16), Y, ONE, N), 0, "a pointer to 4 bytes, not float16"),
+    "strided": ((np.zeros(64, f32)[::2], Y, ONE, N), 0, r"a C-contiguous array, .*strides \(8,\)"),
+    "transposed": ((np.zeros((4, 8), f32).T, Y, ONE, N), 0, "a C-contiguous array"),
+    "strided-read-only": ((READ_ONLY[::2], Y, ONE, N), 0, "a C-contiguous array, .*read-only"),
+    "read-only-output": ((X, READ_ONLY, ONE, N), 1, "an array that it may write, .*read-only"),
+    "number-for-array": ((f32(1), Y, ONE, N), 0, "a pointer to 4 bytes, not float32"),
+    "array-for-number": ((X, Y, X, N), 2, r"a float of 4 bytes, not float32\[32\]"),
+    "double-number": ((X, Y, np.float64(1), N), 2, "a float of 4 bytes, not float64"),
+    "long-number": ((X, Y, ONE, np.int64(1)), 3, "an integer of 4 bytes, not int64"),
+    "short-number": ((X, Y, ONE, np.int16(1)), 3, "an integer of 4 bytes, not int16"),
+    "integer-for-float": ((X, Y, N, N), 2, "a float of 4 bytes, not int32"),
+    "float-for-integer": ((X, Y, ONE, ONE), 3, "an integer of 4 bytes, not float32"),
+    "python-number": ((X, Y, 1.0, N), 2, r"a float of 4 bytes, not float 1\.0"),
+}
 
 
 @pytest.mark.parametrize(("args", "index", "message"), WRONG.values(), ids=WRONG.keys())
@@ -129,7 +132,7 @@ def test_unknown_kernel(module: EmuModule) -> None:
 
 
 def test_unknown_schedule() -> None:
-    with pytest.raises(ParityBug, match="^no schedule 'random': one of ascending, descending"):
+    with pytest.raises(ParityBug, match=r"^no schedule 'random': one of ascending, descending"):
         Schedule("random")  # type: ignore[arg-type]
     with pytest.raises(ParityBug, match="1 to 1024 threads, not 0"):
         Schedule("ascending", threads=0)

@@ -1,4 +1,4 @@
-"""Each primitive of the shim on odd bit patterns, bit for bit; NaN payloads are a class of their own.
+"""Each primitive of the shim on odd bit patterns; NaN payloads are a class of their own.
 
 Which payload an x86 operation keeps depends on the order of its operands, which a compiler may
 swap; the device gives 0x7fffffff anyway (contract 1.10).
@@ -10,8 +10,8 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from parity_cuda.emu import EmuModule, build_module
 
+from parity_cuda.emu import EmuModule, build_module
 from tests.engines.emu.primitives import DTYPES, Array, Op, all_ops, arguments, kernels, wrapped
 from tests.engines.emu.reference import ASCENDING
 

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from parity_cuda.emu import EmuModule, Mode, build_module, sanitizer_env
-from parity_cuda.emu.compiler import Compiler
 
 from parity.errors import NotRunError
+from parity_cuda.emu import EmuModule, Mode, build_module, sanitizer_env
+from parity_cuda.emu.compiler import Compiler
 
 CHILD = Path(__file__).parent / "sanitizer_child.py"
 ASAN_STATUS, TSAN_STATUS = 1, 66
@@ -21,12 +21,16 @@ Results = dict[str, tuple[int, str]]
 OUT_OF_BOUNDS = {
     "global_past_end": "AddressSanitizer: heap-buffer-overflow",
     "dynamic_past_end": "AddressSanitizer: heap-buffer-overflow",
-    "shared_past_end": "runtime error: index 256 out of bounds",
+    "shared_past_end@256": "runtime error: index 256 out of bounds",
     "shift_by_32": "runtime error: shift exponent 32 is too large",
     "bare_cast": "runtime error: 3e+09 is outside the range of representable values of type 'int'",
 }
-RACES = ("no_barrier", "no_barrier_hidden", "write_after_read", "warp_barrier_only")
-CONTROLS = ("ok_barriers", "ok_warp_barrier", "ok_locals", "ok_atomic", "good")
+RACES = (
+    *("no_barrier", "no_barrier_hidden", "write_after_read", "warp_barrier_only"),
+    # more threads than TSan can follow
+    *("no_barrier@256", "write_after_read@256", "write_after_read@1024"),
+)
+CONTROLS = ("ok_barriers", "ok_barriers@256", "ok_warp_barrier", "ok_locals", "ok_atomic", "good")
 
 
 def run(mode: str, order: str, *names: str) -> Results:
@@ -40,7 +44,7 @@ def run(mode: str, order: str, *names: str) -> Results:
 
 
 def lines_of(text: str, kernel: str) -> range:
-    lines = text.splitlines()
+    lines, kernel = text.splitlines(), kernel.partition("@")[0]
     start = next(i for i, line in enumerate(lines) if f"void {kernel}(" in line)
     return range(start + 1, next(i for i in range(start, len(lines)) if lines[i] == "}") + 2)
 

@@ -4,10 +4,10 @@ import re
 
 import numpy as np
 import pytest
-from parity_cuda.emu import EmuModule, build_module
-from parity_cuda.emu.translate import translate
 
 from parity.errors import InputError
+from parity_cuda.emu import EmuModule, build_module
+from parity_cuda.emu.translate import translate
 from tests.engines.emu.reference import ASCENDING
 
 
@@ -169,6 +169,16 @@ def test_kernel_declarations_that_are_understood() -> None:
     extern "C" __global__ void a(int) { }
     """
     assert translate({"x.cu": text}).kernels == ("a", "b", "c", "d", "h", "i")
+
+
+@pytest.mark.parametrize("word", ["asm", "asm volatile", "__asm__"])
+def test_inline_ptx_is_refused_at_its_line(word: str) -> None:
+    ptx = f'{word}("membar.gl;" ::: "memory");'
+    with pytest.raises(InputError, match=r"^a\.cu:3: inline PTX does not run on a CPU") as caught:
+        translate({"a.cu": kernel(f"// asm\n{ptx}")})
+    assert "__CUDA_EMU__" in caught.value.next_step
+    guarded = f"#ifndef __CUDA_EMU__\n{ptx}\n#else\ny[threadIdx.x] = 5;\n#endif"
+    assert result(guarded) == [5] * 8
 
 
 def test_texts_without_a_kernel_are_refused() -> None:

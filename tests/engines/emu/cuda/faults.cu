@@ -16,13 +16,13 @@ extern "C" __global__ void no_barrier_hidden(const float* x, float* y) {
 }
 // write after read: the second barrier of the loop is missing
 extern "C" __global__ void write_after_read(const float* x, float* y) {
-  __shared__ float part[256];
+  __shared__ float part[1024];
   const int t = threadIdx.x;
   float s = x[t];
   for (int i = 0; i < 3; ++i) {
     part[t] = s;
     __syncthreads();
-    s = s + part[(t + 17) & 255];
+    s = s + part[(t + 17) % blockDim.x];
   }
   y[t] = s;
 }

@@ -3,8 +3,8 @@
 
 // A block a row. Threads square blocks of 8, thread 0 adds them up in ascending order.
 extern "C" __global__ void __launch_bounds__(64)
-    rmsnorm(const float* __restrict__ x, const float* __restrict__ w, float* __restrict__ out, int d,
-            float eps) {
+    rmsnorm(const float* __restrict__ x, const float* __restrict__ w, float* __restrict__ out,
+            int d, float eps) {
   __shared__ float sums[64], scale;
   const int t = threadIdx.x;
   const float* row = x + (size_t)blockIdx.x * d;

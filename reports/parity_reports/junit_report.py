@@ -1,0 +1,190 @@
+"""The JUnit report, for continuous integration: one test case a (position, layer).
+
+Its colours are those of the exit status: a suite without a failure is one that ended 0 or was not
+run, and of a run that was not run every case is skipped. Beside the places stand one case for the
+verdict, one for each compared state and one for the control, so that no red run is without a
+failure. Nothing that is not comparable passes.
+"""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TextIO
+
+from parity.compare import exit_status
+from parity.presenting import Options, printable, require_consistent, write_text
+from parity.status import ExitStatus, Verdict
+from parity.tree import KeyRow, KeyState, Tree
+from parity_reports import wording
+from parity_reports.values import parse_key
+
+PASSED, FAILED, SKIPPED = "passed", "failure", "skipped"
+RUN = "parity.run"  # group of the cases about the run as a whole
+
+
+@dataclass(frozen=True)
+class Case:
+    """One test case. ``text`` holds the details; a passed case may have some too."""
+
+    group: str
+    name: str
+    outcome: str = PASSED
+    kind: str = ""
+    message: str = ""
+    text: str = ""
+    compared: int = 0  # keys or rows behind it
+
+
+class JunitReport:
+    """Presenter ``junit``."""
+
+    name = "junit"
+
+    def write(self, tree: Tree, stream: TextIO, options: Options) -> None:
+        """Write one suite as ASCII XML; no option changes it."""
+        write_text(stream, render(tree))
+
+
+def render(tree: Tree) -> str:
+    """The suite as text. Raises ParityBug when the tree contradicts itself."""
+    require_consistent(tree)
+    found = list(cases(tree))
+    totals = {
+        "tests": len(found),
+        "failures": sum(case.outcome == FAILED for case in found),
+        "errors": 0,
+        "skipped": sum(case.outcome == SKIPPED for case in found),
+    }
+    counts = {name: str(number) for name, number in totals.items()}
+    counts["time"] = f"{tree.seconds:.3f}"
+    root = ET.Element("testsuites", {"name": "parity", **counts})
+    suite = ET.SubElement(root, "testsuite", {"name": "parity", **counts})
+    _add_properties(suite, tree)
+    for case in found:
+        _add_case(suite, case)
+    ET.indent(root, " ")
+    body: bytes = ET.tostring(root, encoding="us-ascii", xml_declaration=True)
+    return body.decode("ascii") + "\n"
+
+
+def cases(tree: Tree) -> Iterator[Case]:
+    """The verdict, the control, the states, the decoding, then the places in dataflow order."""
+    listed = [*_whole(tree), *_places(tree)]
+    if tree.verdict is Verdict.NOT_RUN:
+        reason = wording.reason_lines(tree)
+        for case in listed:
+            details = "\n".join(part for part in (case.text, *reason[1:]) if part)
+            yield Case(case.group, case.name, SKIPPED, "not_run", reason[0], details, case.compared)
+        return
+    yield from listed
+
+
+def _whole(tree: Tree) -> Iterator[Case]:
+    """Cases about the run as a whole."""
+    line = "".join(text for text, _ in wording.verdict_spans(tree))
+    passed = exit_status(tree) is ExitStatus.SAME
+    details = "\n".join(part for part in (tree.reproduce, *tree.notes) if part)
+    outcome = PASSED if passed else FAILED
+    yield Case(RUN, "verdict", outcome, str(tree.verdict), line, details, tree.counts.total)
+    if tree.control is not None:
+        said = wording.control_sentence(tree.control)
+        outcome = PASSED if tree.control.fired else FAILED
+        yield Case(RUN, "control", outcome, "control", said, compared=1)
+    for state in tree.states:
+        name, rows = f"{state.when} state", sum(part.rows for part in state.parts)
+        if state.equal:
+            yield Case(RUN, name, compared=rows)
+        else:
+            text = f"{wording.parts_sentence(state)}, first at {state.first}"
+            yield Case(RUN, name, _differs(tree), "state", text, compared=rows)
+    if tree.decode is not None:
+        yield _decode(tree.decode)
+
+
+def _decode(tree: Tree) -> Case:
+    outcomes = {Verdict.SAME: PASSED, Verdict.NOT_RUN: SKIPPED}
+    said = wording.decode_sentence(tree)
+    outcome = outcomes.get(tree.verdict, FAILED)
+    text = "\n".join(_line(row) for row in tree.keys if row.state != KeyState.SAME)
+    total = tree.counts.total
+    return Case(RUN, "decode", outcome, str(tree.verdict), said, text, total)
+
+
+def _places(tree: Tree) -> Iterator[Case]:
+    """One case a (segment, position, layer); one a key where the name holds no position."""
+    places: dict[tuple[str, str], list[KeyRow]] = {}
+    for row in tree.keys:
+        places.setdefault(_place(row), []).append(row)
+    for (group, name), rows in places.items():
+        yield _place_case(tree, group, name, rows)
+
+
+def _place_case(tree: Tree, group: str, name: str, rows: list[KeyRow]) -> Case:
+    unequal = [row for row in rows if row.state != KeyState.SAME]
+    faults = [row for row in unequal if row.state != KeyState.NOT_COMPARABLE]
+    text = "\n".join(_line(row) for row in unequal)
+    if faults:
+        outcome, kind, message = _differs(tree), faults[0].state, _line(faults[0])
+    elif unequal:
+        outcome, kind, message = SKIPPED, unequal[0].state, _line(unequal[0])
+    else:
+        outcome, kind, message = PASSED, "", ""
+    return Case(group, name, outcome, kind, message, text, len(rows))
+
+
+def _differs(tree: Tree) -> str:
+    """A difference fails, unless the level asked for holds in spite of it."""
+    return PASSED if exit_status(tree) is ExitStatus.SAME else FAILED
+
+
+def _place(row: KeyRow) -> tuple[str, str]:
+    key = parse_key(row.key)
+    where = "keys" if key is None else f"t{key.pos}"
+    group = ".".join(part for part in ("parity", row.segment, where) if part)
+    if key is None:
+        return group, row.key
+    return group, where if key.layer is None else f"{where}_l{key.layer}"
+
+
+def _line(row: KeyRow) -> str:
+    """``t33_l7_attn differs: ref 007d... f32[4,32] dut 3ce1... f32[4,32]``."""
+    return f"{row.key} {row.state}: ref {row.ref or 'absent'} dut {row.dut or 'absent'}"
+
+
+def _add_properties(suite: ET.Element, tree: Tree) -> None:
+    counts = tree.counts
+    facts = {
+        "verdict": str(tree.verdict),
+        "first": tree.first or "",
+        "keys": f"{counts.same} of {counts.total} equal",
+        "keys_listed": f"{len(tree.keys)} of {counts.total}",
+        "level": str(tree.level),
+        "level_asked": str(tree.level_asked),
+        "reason": " / ".join(line for line in tree.reason.split("\n") if line),
+        "reproduce": tree.reproduce,
+    }
+    if tree.verdict is Verdict.NOT_RUN:
+        facts["not_run"] = wording.reason_lines(tree)[0]
+    facts |= {f"run.{name}": text for name, text in tree.run.items()}
+    facts |= {f"ref.{name}": text for name, text in tree.ref.items()}
+    facts |= {f"dut.{name}": text for name, text in tree.dut.items()}
+    facts |= {f"note.{number}": note for number, note in enumerate(tree.notes, 1)}
+    properties = ET.SubElement(suite, "properties")
+    for name, text in facts.items():
+        if text:
+            pair = {"name": printable(name), "value": printable(text)}
+            ET.SubElement(properties, "property", pair)
+
+
+def _add_case(suite: ET.Element, case: Case) -> None:
+    names = {"classname": printable(case.group), "name": printable(case.name)}
+    element = ET.SubElement(suite, "testcase", {**names, "assertions": str(case.compared)})
+    text = "\n".join(printable(line) for line in case.text.split("\n"))
+    if case.outcome != PASSED:
+        told = {"type": printable(case.kind), "message": printable(case.message)}
+        ET.SubElement(element, case.outcome, told).text = text
+    elif case.message or text:
+        said = "\n".join(part for part in (printable(case.message), text) if part)
+        ET.SubElement(element, "system-out").text = said

@@ -1,0 +1,61 @@
+"""Any op of parity_cuda.ops.Ops on one backend, run for the oracle's cases."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from parity_cuda.backend import Backend, Buffer
+from parity_cuda.ops import Ops
+from tests.engines.op_arguments import op_arguments, parameters
+from tests.oracle import check
+
+SENTINEL = 512  # bytes after each output that no kernel may touch: more than a block writes
+GARBAGE = 0xFF  # NaN as float32, -1 as an integer
+
+
+class WroteOutside(AssertionError):
+    """A kernel wrote past the end of an output. Look at its bounds."""
+
+
+class OpRunner:
+    """Uploads, launches, downloads. Outputs start as garbage, with sentinel bytes behind them."""
+
+    def __init__(self, backend: Backend, name: str) -> None:
+        self.backend, self.name = backend, name
+        self.ops = Ops(backend)
+
+    def run(self, op_name: str, args: check.Args) -> check.Outputs:
+        """The outputs of an op that the oracle knows."""
+        return self.run_for(op_name, args, check.output_specs(op_name, args))
+
+    def run_for(
+        self, op_name: str, args: check.Args, specs: tuple[check.Spec, ...]
+    ) -> check.Outputs:
+        """The op's outputs; what a kernel did to its inputs is copied back into ``args``."""
+        held = [self._output(spec) for spec in specs]
+        method = getattr(self.ops, op_name)
+        outputs = [buffer for _, buffer in held]
+        given = op_arguments(op_name, parameters(method), outputs, args)
+        sent = [self._sent(value) if at >= len(held) else value for at, value in enumerate(given)]
+        method(*sent)
+        for value, buffer in zip(given[len(held) :], sent[len(held) :], strict=True):
+            if isinstance(value, np.ndarray):
+                value[...] = self.backend.download(buffer)
+        return tuple(self._taken(op_name, *pair) for pair in held)
+
+    def _output(self, spec: check.Spec) -> tuple[Buffer, Buffer]:
+        """The whole memory, and the part of it that is the output."""
+        shape, dtype = spec
+        count = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        whole = self.backend.upload(np.full(count + SENTINEL, GARBAGE, np.uint8))
+        return whole, whole[:count].view(dtype).reshape(shape)
+
+    def _sent(self, value: Any) -> Any:
+        return self.backend.upload(value) if isinstance(value, np.ndarray) else value
+
+    def _taken(self, op_name: str, whole: Buffer, buffer: Buffer) -> np.ndarray[Any, np.dtype[Any]]:
+        if (self.backend.download(whole[-SENTINEL:]) != GARBAGE).any():
+            raise WroteOutside(f"{op_name}: wrote past the end of its output")
+        return self.backend.download(buffer)

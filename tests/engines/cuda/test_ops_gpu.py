@@ -1,0 +1,154 @@
+"""Every kernel on a real device: the oracle's cases, the UCRT's results, the start-up self-test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from parity.errors import NotRunError
+from parity.protocol import EngineSettings
+from parity_cpu.ops.elementary import ELEMENTARY, map_elementary
+from parity_cuda import nvrtc
+from parity_cuda.cupy_backend import CupyBackend
+from parity_cuda.selftest import check_arithmetic
+from parity_cuda.sources import kernel_sources
+from tests.engines.cuda.op_runner import OpRunner
+from tests.engines.cuda.twin_cases import TABLES, check_by_twin
+from tests.oracle import check
+from tests.oracle.inputs import OPS
+
+pytestmark = pytest.mark.gpu
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+ROUTINES = ("expf", "cosf", "sinf", "logf")
+SEED = 20_261_130
+RANDOM = 1 << 22
+
+Bits = npt.NDArray[np.uint32]
+
+
+@pytest.fixture(scope="module")
+def backend() -> CupyBackend:
+    """The device with the kernels as they ship."""
+    return CupyBackend(EngineSettings())
+
+
+@pytest.fixture(autouse=True)
+def _quiet_numpy() -> Iterator[None]:
+    with np.errstate(all="ignore"):
+        yield
+
+
+def with_flags(backend: CupyBackend, folder: Path, *wrong: str) -> CupyBackend:
+    """A device whose kernels were compiled with other flags."""
+    names = [flag.split("=")[0] for flag in wrong]
+    flags = [flag for flag in nvrtc.FLAGS if flag.split("=")[0] not in names]
+    assert len(flags) == len(nvrtc.FLAGS) - len(wrong)
+    path = folder / "kernels.cubin"
+    path.write_bytes(nvrtc.compile_cubin(kernel_sources(), backend._arch, (*flags, *wrong))[0])
+    planted = CupyBackend(EngineSettings())
+    planted._module = planted._cupy.RawModule(path=str(path))
+    return planted
+
+
+def bits_by_gpu(backend: CupyBackend, name: str, x: Bits) -> Bits:
+    """Result bits of the device for argument bits x."""
+    out, arguments = backend.upload(np.zeros_like(x)), backend.upload(x)
+    backend.launch(f"map_{name}", (1024,), 256, [out, arguments, np.int64(x.size)])
+    return backend.download(out)
+
+
+def bits_by_numba(name: str, x: Bits) -> Bits:
+    """Result bits of the Numba twin."""
+    out = np.empty(x.shape, np.float32)
+    map_elementary(name)(out, x.view(np.float32))
+    return out.view(np.uint32)
+
+
+def is_nan(bits: Bits) -> npt.NDArray[np.bool_]:
+    return (bits & 0x7FFFFFFF) > 0x7F800000
+
+
+def words(values: Any) -> list[str]:
+    return [f"{int(value):08x}" for value in values[:20]]
+
+
+# --- ops ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_kernel_has_the_oracles_bytes(backend: CupyBackend, op: str) -> None:
+    assert check.check_op(op, OpRunner(backend, "cuda").run) > 5
+
+
+@pytest.mark.parametrize("op", TABLES)
+def test_kernel_has_the_numba_twins_bytes(backend: CupyBackend, op: str) -> None:
+    assert check_by_twin(op, OpRunner(backend, "cuda").run_for) > 1
+
+
+def test_red_an_op_without_its_flags(backend: CupyBackend, tmp_path: Path) -> None:
+    """Kernels in which every subnormal is flushed: the oracle's cases see it."""
+    runner = OpRunner(with_flags(backend, tmp_path, "-ftz=true"), "flushing")
+    with pytest.raises(check.OpMismatch, match="differ, first at"):
+        check.check_op("quant8", runner.run)
+
+
+# --- elementary functions -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ROUTINES)
+def test_golden_points(backend: CupyBackend, name: str) -> None:
+    with np.load(GOLDEN / f"ucrt_{name}.npz") as data:
+        x, y = data["x"], data["y"]
+    assert x.size == 200_000
+    wrong = bits_by_gpu(backend, name, x) != y
+    print(f"{name}: {int(wrong.sum())} of {x.size:,} golden points differ")
+    assert words(x[wrong]) == []
+
+
+@pytest.mark.parametrize("name", ELEMENTARY)
+def test_random_bit_patterns(backend: CupyBackend, name: str) -> None:
+    """All bits equal, but where arithmetic on a NaN gave one: the device has a single NaN for
+    that, x86 keeps payloads (contract 1.10)."""
+    x = np.random.default_rng(SEED).integers(0, 1 << 32, RANDOM, dtype=np.uint32)
+    ref, dut = bits_by_numba(name, x), bits_by_gpu(backend, name, x)
+    differ = ref != dut
+    payload = differ & is_nan(ref) & is_nan(dut)
+    print(f"{name}: {int(differ.sum())} of {x.size:,} differ, {int(payload.sum())} of them NaNs")
+    assert words(x[differ & ~payload]) == []
+    assert (is_nan(x)[payload]).all()
+    if name in ROUTINES:
+        assert not payload.any()
+
+
+def test_red_one_golden_point(backend: CupyBackend) -> None:
+    """The comparison sees one wrong result of 200,000."""
+    with np.load(GOLDEN / "ucrt_expf.npz") as data:
+        x, y = data["x"], data["y"].copy()
+    y[77_777] ^= 1
+    assert np.flatnonzero(bits_by_gpu(backend, "expf", x) != y).tolist() == [77_777]
+
+
+# --- start-up self-test ---------------------------------------------------------------------------
+
+
+def test_the_build_passes_its_self_test(backend: CupyBackend) -> None:
+    check_arithmetic(backend, "cuda")
+
+
+@pytest.mark.parametrize(
+    ("flag", "said"),
+    [
+        ("-ftz=true", "flushes subnormals to zero"),
+        ("-fmad=true", r"contracts a\*b\+c into one rounding"),
+    ],
+)
+def test_red_self_test(backend: CupyBackend, tmp_path: Path, flag: str, said: str) -> None:
+    planted = with_flags(backend, tmp_path, flag)
+    with pytest.raises(NotRunError, match=said):
+        check_arithmetic(planted, "cuda")

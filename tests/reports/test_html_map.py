@@ -1,0 +1,187 @@
+"""The map of the HTML report: every key has its place and its shape, at any size."""
+
+import random
+import re
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from parity.tree import KeyRow, KeyState, Tree
+from parity_reports import html_map
+from parity_reports.html_map import Map, build_map
+from parity_reports.html_report import render
+from tests.reports import html_page, trees
+from tests.reports.test_html import LIMIT
+
+STATES = {
+    "t33_l7_k": KeyState.MISSING,
+    "t33_l7_v": KeyState.EXTRA,
+    "t33_l7_attn": KeyState.DIFFERS,
+    "t33_l8_x": KeyState.DIFFERS,
+    "t33_logits": KeyState.NOT_COMPARABLE,
+}
+
+
+def made(tree: Tree) -> Map:
+    found = build_map(tree)
+    assert found is not None
+    return found
+
+
+def tree_of(rows: list[KeyRow], first: str | None) -> Tree:
+    bare = replace(trees.red(), elements=None, inputs=[], control=None)
+    return replace(bare, keys=rows, counts=trees.count(rows), first=first)
+
+
+def run_of(positions: int, layers: int, fields: tuple[str, ...], first: str) -> Tree:
+    """A run in which everything from ``first`` on differs, with hashes that do not compress."""
+    rng, rows, on = random.Random(7), [], False
+    for pos in range(32, 32 + positions):
+        tags = [f"t{pos}_l{layer}_{field}" for layer in range(layers) for field in fields]
+        for tag in [*tags, f"t{pos}_final_normed", f"t{pos}_logits"]:
+            on = on or tag == first
+            ref, dut = (f"{rng.getrandbits(64):016x} f32[4,32]" for _ in range(2))
+            state = KeyState.DIFFERS if on else KeyState.SAME
+            rows.append(KeyRow(tag, state, ref, dut if on else ref))
+    return tree_of(rows, first)
+
+
+def marks(chart: Map) -> Counter[str]:
+    """Marks by shape: of a line one each, of two ticks or three dots as many parts."""
+    parts = {KeyState.MISSING: 2, KeyState.EXTRA: 2}
+    return Counter({kind: d.count("M") // parts.get(kind, 1) for kind, d in chart.paths})
+
+
+def test_every_key_has_its_own_place() -> None:
+    chart = made(tree_of(trees.key_rows(STATES), "t33_l7_attn"))
+    assert len({(spot.row, spot.col, spot.slot) for spot in chart.spots}) == 35
+    assert [spot.index for spot in chart.spots] == list(range(35))
+    assert [col.label for col in chart.cols] == ["6", "7", "8", "final"]
+    assert chart.cols[0].fields == trees.FIELDS
+    assert chart.rows == [("", "t33")]
+
+
+def test_every_state_has_its_path_and_its_shape() -> None:
+    chart = made(tree_of(trees.key_rows(STATES), "t33_l7_attn"))
+    wanted = {"same": 30, "missing": 1, "extra": 1, "differs": 1, "not comparable": 1, "first": 1}
+    assert marks(chart) == wanted
+    shapes = {kind: re.sub(r"M[\d.]+ [\d.]+", "M", d.split("M", 2)[1]) for kind, d in chart.paths}
+    assert shapes[KeyState.NOT_COMPARABLE].count("h3") == 3
+    assert chart.paths[-1][0] == "first"  # drawn last, over all others
+
+
+def test_red_a_state_drawn_as_another_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(html_map, "worst_of", lambda states: KeyState.SAME)
+    assert marks(made(tree_of(trees.key_rows(STATES), "t33_l7_attn"))) == {"same": 35}
+
+
+def test_ring_around_the_first_and_the_control() -> None:
+    tree = replace(trees.red(), control=replace(trees.CONTROL, key="t33_l6_v", found="t33_l6_v"))
+    control, first = made(tree).rings
+    assert (control.kind, control.label) == ("control", "control: t33_l6_v")
+    assert (first.kind, first.label) == ("first", f"first: {trees.FIRST}")
+    chart = made(tree)
+    assert first.y == chart.slot * trees.FIELDS.index("attn")
+    assert first.x == pytest.approx(100 * chart.edges[1] / chart.width)
+
+
+def test_same_key_in_two_segments_has_two_rows() -> None:
+    state = {trees.FIRST: KeyState.DIFFERS}
+    rows = [*trees.key_rows(segment="A"), *trees.key_rows(state, segment="B.redo")]
+    chart = made(tree_of(rows, trees.FIRST))
+    assert [label.text for label in chart.row_labels] == ["A t33", "B.redo t33"]
+    assert chart.rings[-1].y >= chart.pitch  # the one that differs, in the second row
+    html = render(tree_of([replace(row, segment="s" * 40) for row in rows[35:]], trees.FIRST))
+    assert "segment " + "s" * 40 in html_page.read(html).text
+    assert html_page.problems(html) == []
+
+
+def test_keys_before_the_layers_stand_before_them() -> None:
+    row = trees.key_row("t33_embed", KeyState.SAME, 99)
+    chart = made(tree_of([row, *trees.key_rows({trees.FIRST: KeyState.DIFFERS})], trees.FIRST))
+    assert [col.label for col in chart.cols] == ["before", "6", "7", "8", "final"]
+    assert chart.spots[0].col == 0
+
+
+def test_layers_of_two_kinds_keep_their_own_fields() -> None:
+    tags = [f"t0_l0_{f}" for f in ("nrm", "qkv", "hist", "x")]
+    tags += [f"t0_l1_{f}" for f in ("nrm", "kraw", "attn", "ores", "x")]
+    rows = [trees.key_row(tag, KeyState.SAME, i) for i, tag in enumerate(tags)]
+    chart = made(tree_of(rows, None))
+    assert [len(col.fields) for col in chart.cols] == [4, 5]
+    assert [spot.slot for spot in chart.spots] == [0, 1, 2, 3, 0, 1, 2, 3, 4]
+
+
+def test_names_without_position_are_counted() -> None:
+    rows = [*trees.key_rows(), KeyRow("free", KeyState.DIFFERS, "0" * 16, "1" * 16)]
+    tree = tree_of(rows, "free")
+    assert made(tree).unplaced == 1
+    text = html_page.read(render(tree)).text
+    assert "1 keys whose names have no position are not on the map" in text
+    assert build_map(trees.tensor_files()) is None
+
+
+def test_default_run_is_small() -> None:
+    red = run_of(4, 48, trees.FIELDS, "t32_l0_nrm")  # all 2,120 keys differ
+    assert len(red.keys) == 2_120
+    sizes = [len(render(red)), len(render(replace(red, decode=red, reason="contaminated start")))]
+    assert max(sizes) < LIMIT
+    assert len(html_page.listed_keys(html_page.read(render(red)))) == 2_120
+
+
+def test_above_the_limit_one_mark_a_layer() -> None:
+    tree = run_of(16, 64, trees.FIELDS[:6], "t40_l22_ks")
+    chart = made(tree)
+    assert chart.by_layer
+    assert sum(marks(chart).values()) == 16 * 65
+    assert marks(chart)["first"] == 1
+    html = render(tree)
+    page = html_page.read(html)
+    assert html_page.problems(html) == []
+    assert len(html) < LIMIT
+    assert "More than 6,000 keys or 400 lines: one mark a layer and position" in page.text
+    first = page.data["marks"][page.data["first"]]
+    assert first[4:] == [2, "t40_l22_ks"]  # ks and v of that layer are not the same
+
+
+def test_a_mark_over_several_keys_shows_the_worst() -> None:
+    order = [KeyState.SAME, KeyState.NOT_COMPARABLE, KeyState.DIFFERS, KeyState.EXTRA]
+    order.append(KeyState.MISSING)
+    for number, state in enumerate(order):
+        assert html_map.worst_of(order[: number + 1]) == state
+        assert html_map.worst_of(order[number::-1]) == state
+
+
+def test_rows_share_a_line_above_the_limit() -> None:
+    tree = run_of(1_000, 1, ("x",), "t900_l0_x")
+    chart = made(tree)
+    assert chart.by_layer  # 3,000 keys, but 1,000 positions
+    assert len(chart.rows) <= html_map.LINES_LIMIT
+    assert chart.rows[0] == ("", "t32 to t34")
+    assert (chart.rings[-1].label, chart.rings[-1].y) == ("first: t900_l0_x", 289 * chart.pitch)
+    assert html_page.problems(render(tree)) == []
+
+
+def test_layers_share_a_column_above_the_limit() -> None:
+    chart = made(run_of(1, 1_001, ("x",), "t32_l500_x"))
+    assert len(chart.cols) == 335
+    assert (chart.cols[0].label, chart.cols[-1].label) == ("0 to 2", "final")
+
+
+@pytest.mark.parametrize(("positions", "layers"), [(1, 1), (4, 48), (36, 4), (200, 2), (2, 300)])
+def test_nothing_on_the_axes_overlaps(positions: int, layers: int) -> None:
+    chart = made(run_of(positions, layers, ("nrm", "x"), "t32_l0_x"))
+    places = [label.place for label in chart.row_labels]
+    assert all(b - a >= 16 for a, b in pairwise(places))
+    layers_only = [label for label in chart.col_labels if label.text != "final"]
+    assert 1 <= len(layers_only) <= 14
+    assert all(0 <= label.place <= 100 for label in chart.col_labels)
+
+
+def test_counts_by_position() -> None:
+    page = html_page.read(render(tree_of(trees.key_rows(STATES), "t33_l7_attn")))
+    assert page.text.count("First not the same") == 1
+    row = " ".join(page.text[page.text.index("First not the same") :].split())
+    assert row.startswith("First not the same t33 30 2 1 1 1 t33_l7_k")
