@@ -188,7 +188,14 @@ def _compile(unit: Unit, flags: Sequence[str], compiler: Compiler, path: Path) -
             (folder / file).write_text(text)
         command = [*compiler.command, "-x", "c++", *flags, f"-I{SHIM}", "-I."]
         # Reports of a sanitizer name ./rmsnorm.cu, not a folder that is gone.
-        command += [f"-fdebug-prefix-map={folder}=.", "unit.cpp", "-o", "unit.so", "-lpthread", "-lm"]
+        command += [
+            f"-fdebug-prefix-map={folder}=.",
+            "unit.cpp",
+            "-o",
+            "unit.so",
+            "-lpthread",
+            "-lm",
+        ]
         env = {**os.environ, "LC_ALL": "C"}
         env.setdefault("ZIG_GLOBAL_CACHE_DIR", str(path.parent / "zig"))
         done = subprocess.run(
