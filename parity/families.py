@@ -103,6 +103,49 @@ def count_keys(config: ModelConfig, fields: Sequence[str]) -> int:
     return inner + len(_FINAL)
 
 
+# Which op makes a field, as a cause is named: the op and its contract section.
+_OPS = {
+    "nrm": "RMSNorm (contract 1.1)",
+    "kraw": "K projection (contract 1.3)",
+    "knorm": "head norm of K (contract 1.2)",
+    "k": "RoPE and storage of K (contract 1.7, 1.6)",
+    "ks": "scale of K (contract 1.6)",
+    "v": "V projection and storage (contract 1.3, 1.6)",
+    "vs": "scale of V (contract 1.6)",
+    "qrope": "Q projection, head norm and RoPE (contract 1.3, 1.2, 1.7)",
+    "attn": "attention (contract 1.8)",
+    "gated": "output gate (contract 3.1)",
+    "qkv": "QKV projection (contract 3.2)",
+    "z": "Z projection (contract 3.2)",
+    "conv": "convolution (contract 3.2)",
+    "hist": "history of the convolution (contract 3.2)",
+    "qn": "norm of q (contract 3.2)",
+    "kn": "norm of k (contract 3.2)",
+    "beta": "beta (contract 3.2)",
+    "g": "decay (contract 3.2)",
+    "s": "state of the delta rule (contract 3.2)",
+    "o": "delta rule (contract 3.2)",
+    "gn": "gated norm (contract 3.2)",
+    "ores": "output projection and residual (contract 2)",
+    "fnrm": "RMSNorm of the FFN (contract 1.1)",
+    "rlogits": "router (contract 1.5)",
+    "topk": "top-k (contract 2)",
+    "topp": "router probabilities (contract 2)",
+    "gate": "gate projection (contract 2)",
+    "up": "up projection (contract 2)",
+    "act": "swiglu (contract 1.9)",
+    "down": "down projection (contract 2)",
+    "x": "FFN and residual (contract 2)",
+    "final_normed": "final RMSNorm (contract 1.1)",
+    "logits": "lm_head (contract 1.3)",
+}
+
+
+def field_op(field: str) -> str:
+    """The op that makes ``field``, with its contract section; the field itself when unknown."""
+    return _OPS.get(field, field)
+
+
 def feeding_fields(field: str) -> tuple[str, ...]:
     """Fields that feed ``field``; ``x<`` stands for the layer before. Empty when unknown."""
     return _FEEDS.get(field, ())

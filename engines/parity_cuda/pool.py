@@ -1,4 +1,4 @@
-"""Named device buffers of a forward, made on first use for a cap of rows and used by every layer."""
+"""Named device buffers of a forward, made on first use, used by every layer."""
 
 from __future__ import annotations
 

@@ -17,12 +17,12 @@ SMALL_CONTEXT = 2048
 class ModelConfig:
     """Sizes and constants of one model of contract sections 2 and 3.
 
-    ``family``: "moe", "dense" (no experts) or "hybrid" (contract 3). ``weights``: storage of the matrices, "q4" or
-    "f32". ``inter``: width of one expert or of the dense FFN. ``context``: the most positions a
-    KV cache may hold. ``small_out``: wo, out and down have 2^-2 of the other matrices' scale
-    (contract 8). Hybrid: ``rot`` rotated elements of a head; every ``interval``-th layer has full
-    attention, or all of them with ``only`` "attn", none with "gdn"; ``gdn``: key heads, value
-    heads, key width, value width of the Gated DeltaNet layers.
+    ``family``: "moe", "dense" (no experts) or "hybrid" (contract 3). ``weights``: storage of the
+    matrices, "q4" or "f32". ``inter``: width of one expert or of the dense FFN. ``context``: the
+    most positions a KV cache may hold. ``small_out``: wo, out and down have 2^-2 of the other
+    matrices' scale (contract 8). Hybrid: ``rot`` rotated elements of a head; every
+    ``interval``-th layer has full attention, or all of them with ``only`` "attn", none with
+    "gdn"; ``gdn``: key heads, value heads, key width, value width of the Gated DeltaNet layers.
     """
 
     name: str

@@ -69,7 +69,9 @@ def patterns(letter: str) -> Array:
     if letter in "iulU":
         bits = 8 * size
         near = [0, 1, 2, 3, 7, 31, 32, 33, 255, 1 << 24, 1 << bits // 2, 1 << bits - 1]
-        values = [(sign * v + off) % (1 << bits) for v in near for sign in (1, -1) for off in (-1, 0, 1)]
+        values = [
+            (sign * v + off) % (1 << bits) for v in near for sign in (1, -1) for off in (-1, 0, 1)
+        ]
         return np.unique(np.array(values, unsigned)).view(dtype)
     mantissa = np.finfo(dtype).nmant
     top = 1 << 8 * size - 1

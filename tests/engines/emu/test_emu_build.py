@@ -151,7 +151,9 @@ def test_cache_that_others_can_write_to_is_refused(tmp_path: Path, mode: int) ->
     folder = tmp_path / "emu"
     folder.mkdir()
     folder.chmod(mode)
-    with pytest.raises(InputError, match=f"others can write to the cache folder {folder}") as caught:
+    with pytest.raises(
+        InputError, match=f"others can write to the cache folder {folder}"
+    ) as caught:
         cache_folder({"PARITY_CACHE": str(tmp_path)})
     assert caught.value.next_step == f"chmod 700 {folder}"
     folder.chmod(0o755)
@@ -254,7 +256,19 @@ def test_link_error_has_a_message_too() -> None:
 
 
 REFUSED = (
-    *("expf", "exp2f", "logf", "log2f", "powf", "sinf", "cosf", "tanhf", "erff", "rsqrtf", "atan2f"),
+    *(
+        "expf",
+        "exp2f",
+        "logf",
+        "log2f",
+        "powf",
+        "sinf",
+        "cosf",
+        "tanhf",
+        "erff",
+        "rsqrtf",
+        "atan2f",
+    ),
     *("exp", "log", "pow", "sin", "cos", "tanh", "rsqrt", "__frsqrt_rn", "cbrtf", "hypotf"),
     *("__expf", "__logf", "__powf", "__sinf", "__cosf", "__fdividef", "__tanf", "__exp10f"),
 )

@@ -183,7 +183,9 @@ def test_failing_block_is_named(faults: EmuModule) -> None:
 @pytest.mark.parametrize("name", ["half_barrier", "early_return", "two_barriers"])
 def test_not_strict_does_what_the_device_does(faults: EmuModule, name: str) -> None:
     """Threads that have returned count no more, and any two barriers meet."""
-    y = np.frombuffer(run(faults, name, Schedule("ascending", strict=False), threads=64), np.float32)
+    y = np.frombuffer(
+        run(faults, name, Schedule("ascending", strict=False), threads=64), np.float32
+    )
     first = 32 if name == "early_return" else 0
     assert y.tolist() == [0.0] * first + [1.0] * (64 - first) + [0.0] * (THREADS - 64)
 
@@ -229,7 +231,11 @@ module.launch(sys.argv[2], (1,), (64,), (x, x), schedule=Schedule("ascending"))
     ],
 )
 def test_impossible_launches(
-    faults: EmuModule, grid: tuple[int, ...], block: tuple[int, ...], shared_bytes: int, message: str
+    faults: EmuModule,
+    grid: tuple[int, ...],
+    block: tuple[int, ...],
+    shared_bytes: int,
+    message: str,
 ) -> None:
     y = np.zeros(THREADS, np.float32)
     with pytest.raises(ParityBug, match=f"kernel ok_atomic: .*{message}"):

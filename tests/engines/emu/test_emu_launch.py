@@ -70,7 +70,9 @@ def test_views_read_only_arrays_and_single_numbers(module: EmuModule) -> None:
     launch(module, "axpy", x, y[1], f32(2), i32(32))
     assert y[1].tolist() == [2.0 * v for v in range(10, 42)]
     assert not y[0].any()
-    module.launch("axpy", (1,), (1,), (np.array(3, f32), y[0, 4:5], f32(1), i32(1)), schedule=ASCENDING)
+    module.launch(
+        "axpy", (1,), (1,), (np.array(3, f32), y[0, 4:5], f32(1), i32(1)), schedule=ASCENDING
+    )
     assert y[0].tolist() == [0.0] * 4 + [3.0] + [0.0] * 27
 
 
