@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from parity.compare import compare_dumps
 from parity.control import dump_control, inject_control
-from parity.dump import Dump
 from parity.drill import Start, input_rows, key_elements, rerun_key, unstable_side
+from parity.dump import Dump
 from parity.errors import NotRunError
 from parity.keys import Key
 from parity.parting import label_parting

@@ -10,8 +10,8 @@ import numpy as np
 from parity.compare import compare_dumps
 from parity.dump import MAIN, Dump, Entry
 from parity.elements import compare_tensors
-from parity.families import feeding_fields
-from parity.keys import Key
+from parity.families import feeding_fields, layer_fields
+from parity.keys import FINAL_FIELDS, Key
 from parity.protocol import Step
 from parity.run import Run, Side, State
 from parity.tree import Elements, KeyRow
@@ -63,13 +63,14 @@ def rerun_key(start: Start, key: Key) -> Rerun:
 
 def feeding_keys(run: Run, key: Key) -> list[Key]:
     """Dumped keys of the same position whose values the op of ``key`` reads, in order."""
-    layers, keys = run.model.config.layers, []
+    config, keys = run.model.config, []
     for field in feeding_fields(key.field):
         layer = key.layer
         if field.endswith("<"):
-            layer = layers - 1 if key.layer is None else key.layer - 1
-        if field.rstrip("<") in run.fields and (layer is None or layer >= 0):
-            keys.append(Key(key.pos, layer, field.rstrip("<")))
+            layer = config.layers - 1 if key.layer is None else key.layer - 1
+        name = field.rstrip("<")
+        if (layer is not None and layer >= 0 and name in layer_fields(config, layer, run.fields)) or (layer is None and name in FINAL_FIELDS):
+            keys.append(Key(key.pos, layer, name))
     return keys
 
 

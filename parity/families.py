@@ -12,12 +12,18 @@ from parity.model.config import ModelConfig
 _Typed = tuple[str, tuple[int, ...]]
 
 _DEFAULT = ("nrm", "kraw", "knorm", "k", "ks", "v", "vs", "qrope", "attn", "ores", "x")
+_GATED = ("nrm", "kraw", "knorm", "k", "v", "qrope", "attn", "gated", "ores", "x")
+_GDN = (
+    *("nrm", "qkv", "z", "conv", "hist", "qn", "kn", "beta", "g", "s", "o", "gn"),
+    *("ores", "x"),
+)
 _FINAL = ("final_normed", "logits")
 _SCALES = ("ks", "vs")  # exist with an int8 KV cache only
 _ROUTER = ("rlogits", "topk", "topp")  # exist with experts only
 # Optional groups, added by --fields +NAME.
 _GROUPS = {
     "ffn": ("fnrm", *_ROUTER, "gate", "up", "act", "down"),
+    "s": ("s",),
 }
 # Which fields of the same layer, the layer before or the state feed a field: what to show beside
 # the first differing key. "x<" is the x of the layer before (or the embedding).
@@ -31,7 +37,19 @@ _FEEDS = {
     "vs": ("nrm",),
     "qrope": ("nrm",),
     "attn": ("qrope", "k", "ks", "v", "vs"),
-    "ores": ("attn", "x<"),
+    "gated": ("attn", "nrm"),
+    "qkv": ("nrm",),
+    "z": ("nrm",),
+    "conv": ("qkv",),
+    "hist": ("qkv",),
+    "qn": ("conv",),
+    "kn": ("conv",),
+    "beta": ("nrm",),
+    "g": ("nrm",),
+    "s": ("kn", "conv", "beta", "g"),
+    "o": ("qn", "kn", "conv", "beta", "g"),
+    "gn": ("o", "z"),
+    "ores": ("attn", "gated", "gn", "x<"),
     "fnrm": ("ores",),
     "rlogits": ("fnrm",),
     "topk": ("rlogits",),
@@ -61,9 +79,71 @@ def dumped_fields(config: ModelConfig, asked: Sequence[str] = ()) -> tuple[str, 
             hint = f"did you mean +{near[0]}? " if near else ""
             raise InputError(f"unknown field {name!r}", f"{hint}known: +{', +'.join(known)}")
     absent = _SCALES if config.kv == "f32" else ()
-    absent += _ROUTER if config.family == "dense" else ()
-    fields = (*_DEFAULT, *dict.fromkeys(extra), *_FINAL)
+    absent += () if config.family == "moe" else _ROUTER
+    if config.family == "hybrid":
+        own = dict.fromkeys((*_GATED, *(field for field in _GDN if field != "s")))
+    else:
+        own, absent = dict.fromkeys(_DEFAULT), (*absent, "s")
+    fields = (*own, *(field for field in dict.fromkeys(extra) if field not in own), *_FINAL)
     return tuple(field for field in fields if field not in absent)
+
+
+def layer_fields(config: ModelConfig, layer: int, fields: Sequence[str]) -> tuple[str, ...]:
+    """Of ``fields``, those that ``layer`` has: a hybrid's two kinds of layer differ."""
+    if config.family == "hybrid":
+        kind = _GDN if config.is_gdn(layer) else _GATED
+        kind = (*kind, *_GROUPS["ffn"])
+        return tuple(field for field in fields if field in kind)
+    return tuple(field for field in fields if field not in _FINAL)
+
+
+def count_keys(config: ModelConfig, fields: Sequence[str]) -> int:
+    """Keys of one token."""
+    inner = sum(len(layer_fields(config, layer, fields)) for layer in range(config.layers))
+    return inner + len(_FINAL)
+
+
+# Which op makes a field, as a cause is named: the op and its contract section.
+_OPS = {
+    "nrm": "RMSNorm (contract 1.1)",
+    "kraw": "K projection (contract 1.3)",
+    "knorm": "head norm of K (contract 1.2)",
+    "k": "RoPE and storage of K (contract 1.7, 1.6)",
+    "ks": "scale of K (contract 1.6)",
+    "v": "V projection and storage (contract 1.3, 1.6)",
+    "vs": "scale of V (contract 1.6)",
+    "qrope": "Q projection, head norm and RoPE (contract 1.3, 1.2, 1.7)",
+    "attn": "attention (contract 1.8)",
+    "gated": "output gate (contract 3.1)",
+    "qkv": "QKV projection (contract 3.2)",
+    "z": "Z projection (contract 3.2)",
+    "conv": "convolution (contract 3.2)",
+    "hist": "history of the convolution (contract 3.2)",
+    "qn": "norm of q (contract 3.2)",
+    "kn": "norm of k (contract 3.2)",
+    "beta": "beta (contract 3.2)",
+    "g": "decay (contract 3.2)",
+    "s": "state of the delta rule (contract 3.2)",
+    "o": "delta rule (contract 3.2)",
+    "gn": "gated norm (contract 3.2)",
+    "ores": "output projection and residual (contract 2)",
+    "fnrm": "RMSNorm of the FFN (contract 1.1)",
+    "rlogits": "router (contract 1.5)",
+    "topk": "top-k (contract 2)",
+    "topp": "router probabilities (contract 2)",
+    "gate": "gate projection (contract 2)",
+    "up": "up projection (contract 2)",
+    "act": "swiglu (contract 1.9)",
+    "down": "down projection (contract 2)",
+    "x": "FFN and residual (contract 2)",
+    "final_normed": "final RMSNorm (contract 1.1)",
+    "logits": "lm_head (contract 1.3)",
+}
+
+
+def field_op(field: str) -> str:
+    """The op that makes ``field``, with its contract section; the field itself when unknown."""
+    return _OPS.get(field, field)
 
 
 def feeding_fields(field: str) -> tuple[str, ...]:
@@ -76,7 +156,7 @@ def field_type(config: ModelConfig, field: str) -> TensorType:
     if field not in _SHAPES:
         raise ParityBug(f"no shape is known for field {field!r}")
     dtype, shape = _SHAPES[field](config)
-    if config.family == "dense" and field in ("gate", "up", "act", "down"):
+    if config.family != "moe" and field in ("gate", "up", "act", "down"):
         shape = shape[1:]
     if config.kv == "f32" and field in ("k", "v"):
         dtype = "f32"
@@ -107,12 +187,34 @@ def _wide(config: ModelConfig) -> _Typed:
     return "f32", (config.top_k, config.inter)
 
 
+def _key_heads(config: ModelConfig) -> _Typed:
+    return "f32", (config.gdn[0], config.gdn[2])
+
+
+def _value_heads(config: ModelConfig) -> _Typed:
+    return "f32", (config.gdn[1], config.gdn[3])
+
+
+def _per_value_head(config: ModelConfig) -> _Typed:
+    return "f32", (config.gdn[1],)
+
+
+def _channels(config: ModelConfig) -> _Typed:
+    return "f32", (config.conv_dim,)
+
+
 _SHAPES: dict[str, Callable[[ModelConfig], _Typed]] = {
     **dict.fromkeys(("nrm", "ores", "x", "final_normed", "fnrm"), _row),
     **dict.fromkeys(("kraw", "knorm"), _keys),
     **dict.fromkeys(("k", "v"), _cached),
     **dict.fromkeys(("ks", "vs"), _scales),
-    **dict.fromkeys(("qrope", "attn"), _queries),
+    **dict.fromkeys(("qrope", "attn", "gated"), _queries),
+    **dict.fromkeys(("qkv", "conv"), _channels),
+    **dict.fromkeys(("z", "o", "gn"), _value_heads),
+    **dict.fromkeys(("qn", "kn"), _key_heads),
+    **dict.fromkeys(("beta", "g"), _per_value_head),
+    "hist": lambda config: ("f32", (3, config.conv_dim)),
+    "s": lambda config: ("f32", config.gdn[1:]),
     **dict.fromkeys(("gate", "up", "act"), _wide),
     "rlogits": lambda config: ("f32", (config.experts,)),
     "topk": lambda config: ("int32", (config.top_k,)),

@@ -2,7 +2,8 @@
 
 Required: the members of ``Engine``. Optional, named in ``capabilities`` and never fatal when
 absent: ``state`` (``read_state``, ``write_state``), ``capture`` (raw tensors in a step),
-``inject`` (move one element before it is hashed and used).
+``inject`` (move one element before it is hashed and used), ``rows`` (``step_rows``), ``rollback``
+(``mark``, ``rollback``), ``counters`` (op calls or launches by name).
 """
 
 from __future__ import annotations
@@ -26,7 +27,14 @@ REQUIRED = (
     *("name", "version", "tiers", "variants", "capabilities"),
     *("describe", "load", "weights", "reset", "prefill", "step"),
 )
-CAPABILITIES = {"state": ("read_state", "write_state"), "capture": (), "inject": ()}
+CAPABILITIES = {
+    "state": ("read_state", "write_state"),
+    "capture": (),
+    "inject": (),
+    "rows": ("step_rows",),
+    "rollback": ("mark", "rollback"),
+    "counters": ("counters",),
+}
 
 
 @dataclass(frozen=True)
@@ -131,4 +139,25 @@ class StateEngine(Engine, Protocol):
 
     def write_state(self, state: Mapping[str, np.ndarray]) -> None:
         """Take over a state that ``read_state`` gave."""
+        ...
+
+
+class RowsEngine(StateEngine, Protocol):
+    """An engine with the capabilities ``rows``, ``rollback`` and ``counters``."""
+
+    def step_rows(self, tokens: Sequence[int], plan: Plan | None = None) -> list[Step]:
+        """Feed M tokens in one forward, with the bits of M single steps: one Step per row, its
+        keys in dataflow order under its own position (contract 6)."""
+        ...
+
+    def mark(self) -> None:
+        """Remember the state; a second mark replaces the first; reset and load drop it."""
+        ...
+
+    def rollback(self) -> None:
+        """Go back to the mark, once; without one InputError, and nothing changes."""
+        ...
+
+    def counters(self) -> Mapping[str, int]:
+        """Op calls or kernel launches so far, by name."""
         ...

@@ -14,6 +14,7 @@ from parity.errors import InputError, ParityBug
 from parity.protocol import CAPABILITIES, REQUIRED, Engine, EngineSettings, StateEngine
 
 ENGINES = "parity.engines"
+PROBES = "parity.probes"
 REPORTS = "parity.reports"
 INSTALL = "install parity first: pip install -e . (or the wheel)"
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from parity import __version__
 from parity.dump import FORMAT, MAIN, Dump, Entry
-from parity.families import dumped_fields
+from parity.families import count_keys, dumped_fields
 from parity.fnv import BASES
 from parity.greedy import format_greedy
 from parity.model.model import Model, model_digest
@@ -63,8 +63,7 @@ class Run:
     @property
     def expected_keys(self) -> int:
         """Keys of a complete dump."""
-        layers = self.model.config.layers
-        return self.dumped_steps * (layers * (len(self.fields) - 2) + 2)
+        return self.dumped_steps * count_keys(self.model.config, self.fields)
 
     def plan(self, **changes: Any) -> Plan:
         """What every dumped step must report."""

@@ -11,6 +11,7 @@ import numpy as np
 from parity.dump import TensorType
 from parity.tree import StateDiff, StatePart
 
+RECURRENT = ("s", "hist")  # parts without a position (contract 6)
 _PART = re.compile(r"l(\d+)_(\w+)")
 
 
@@ -68,10 +69,15 @@ def _written(part: StatePart, names: list[str]) -> tuple[int, int, int]:
     found = _PART.fullmatch(part.name)
     if found is None:
         return (-1, 0, names.index(part.name))
+    if found[2] in RECURRENT:
+        # Which position put it there is not known: only its layer places it.
+        return (0, int(found[1]), names.index(part.name))
     return (part.first_row or 0, int(found[1]), names.index(part.name))
 
 
 def _place(part: StatePart) -> str:
     if _PART.fullmatch(part.name) is None or part.first_row is None:
         return part.name
+    if part.name.rsplit("_", 1)[1] in RECURRENT:
+        return f"{part.name} row {part.first_row}"
     return f"{part.name} row {part.first_row} (position {part.first_row})"

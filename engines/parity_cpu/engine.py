@@ -14,13 +14,13 @@ from parity import __version__
 from parity.dump import TensorType
 from parity.errors import InputError, ParityBug
 from parity.fnv import BASES
-from parity.model.checks import check_tokens
+from parity.model.checks import NO_MARK, check_rows, check_tokens
 from parity.model.model import Model
 from parity.protocol import EngineSettings, Plan, Step
 from parity.variants import TIERS, VARIANTS, variant_mask
 from parity_cpu import jit
-from parity_cpu.cache import KVCache
 from parity_cpu.decoder import Decoder
+from parity_cpu.state import State
 from parity_cpu.tap import Tap, digest_of, type_of
 from parity_cpu.threads import threads, useful_threads
 from parity_cpu.weights import load_tensors
@@ -33,13 +33,17 @@ class Engine:
     version: ClassVar[str] = __version__
     tiers: ClassVar[tuple[str, ...]] = tuple(TIERS)
     variants: ClassVar[tuple[str, ...]] = VARIANTS
-    capabilities: ClassVar[frozenset[str]] = frozenset({"state", "capture", "inject"})
+    capabilities: ClassVar[frozenset[str]] = frozenset(
+        {"state", "capture", "inject", "rows", "rollback", "counters"}
+    )
 
     def __init__(self, settings: EngineSettings) -> None:
         self.settings = settings
         self.positions = 0
         self.length = 0
         self._model: Model | None = None
+        self._marked: int | None = None
+        self._copies: list[np.ndarray] | None = None
         self._tensors: dict[str, np.ndarray] = {}
 
     def describe(self) -> Mapping[str, str]:
@@ -61,9 +65,10 @@ class Engine:
             )
         self._tensors = load_tensors(model)
         self._model = model
+        self._copies = None
         self._decoder = Decoder(model.config, self._tensors, variant_mask(self.settings.variants))
         self.positions = positions
-        self._cache = KVCache(model.config, positions)
+        self._state = State(model.config, positions)
         self._threads = useful_threads(model.config)
         self.reset()
 
@@ -75,8 +80,9 @@ class Engine:
         }
 
     def reset(self) -> None:
-        """Back to position 0; rows past the length are never read."""
-        self.length = 0
+        """Back to position 0: S and hist at +0.0; rows past the length are never read."""
+        self._state.reset()
+        self.length, self._marked = 0, None
 
     def prefill(self, tokens: Sequence[int], plan: Plan | None = None) -> list[Step]:
         """Single steps, token by token."""
@@ -87,11 +93,41 @@ class Engine:
     def step(self, token: int, plan: Plan | None = None) -> Step:
         """One forward of one row."""
         check_tokens(self.model.config, [token], self.length, self.positions)
+        return self._forward([token], plan)[0]
+
+    def step_rows(self, tokens: Sequence[int], plan: Plan | None = None) -> list[Step]:
+        """M rows in one forward: row by row the bits of M single steps (contract 6)."""
+        check_rows(tokens)
+        check_tokens(self.model.config, tokens, self.length, self.positions)
+        return self._forward(tokens, plan)
+
+    def _forward(self, tokens: Sequence[int], plan: Plan | None) -> list[Step]:
         tap = Tap(plan)
         with threads(self._threads):
-            logits = self._decoder.forward(token, self.length, self._cache, tap)
-        self.length += 1
-        return Step(logits[0], tap.entries, tap.tensors)
+            logits = self._decoder.forward(tokens, self.length, self._state, tap)
+        steps = tap.steps(logits, self.length)
+        self.length += len(tokens)
+        return steps
+
+    def counters(self) -> Mapping[str, int]:
+        """Op calls since the load, by name."""
+        return dict(self._decoder.call.counts)
+
+    def mark(self) -> None:
+        """Remember the state: S and hist are copied, attention by its length alone."""
+        if self._copies is None:
+            self._copies = [np.empty_like(array) for array in self._state.recurrent()]
+        for copy, array in zip(self._copies, self._state.recurrent(), strict=True):
+            copy[...] = array
+        self._marked = self.length
+
+    def rollback(self) -> None:
+        """Go back to the mark, once; without one nothing changes."""
+        if self._marked is None or self._copies is None:
+            raise NO_MARK
+        for copy, array in zip(self._copies, self._state.recurrent(), strict=True):
+            array[...] = copy
+        self.length, self._marked = self._marked, None
 
     @property
     def model(self) -> Model:
@@ -104,7 +140,7 @@ class Engine:
         """Lengths and the written rows of every layer."""
         return {
             "lengths": np.array([self.length], np.int32),
-            **self._cache.read(self.length),
+            **self._state.read(self.length),
         }
 
     def write_state(self, state: Mapping[str, np.ndarray]) -> None:
@@ -115,5 +151,5 @@ class Engine:
                 f"a state of {length} positions does not fit a KV cache of {self.positions}",
                 "load the model with more positions",
             )
-        self._cache.write(state, length)
-        self.length = length
+        self._state.write(state, length)
+        self.length, self._marked = length, None

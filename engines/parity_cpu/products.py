@@ -1,9 +1,10 @@
-"""Which op multiplies, by how the matrix is stored. Contract 1.0: storage decides the arithmetic."""
+"""Which op multiplies, by how the matrix is stored. Contract 1.0: storage decides."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from parity_cpu.calls import Calls
 from parity_cpu.ops.embed import embed
 from parity_cpu.ops.embed_f32 import embed_f32
 from parity_cpu.ops.expert_f32_matvec import expert_f32_matvec
@@ -15,27 +16,27 @@ from parity_cpu.variants import FOLD_P
 from parity_cpu.weights import Floats, Matrix
 
 
-def embedding(out: np.ndarray, matrix: Matrix, tokens: np.ndarray) -> None:
+def embedding(call: Calls, out: np.ndarray, matrix: Matrix, tokens: np.ndarray) -> None:
     """out: (M, hidden) f32; tokens: (M,) int32."""
     if isinstance(matrix, Floats):
-        embed_f32(out, matrix.w, tokens)
+        call(embed_f32, out, matrix.w, tokens)
     else:
-        embed(out, matrix.d, matrix.qs, tokens)
+        call(embed, out, matrix.d, matrix.qs, tokens)
 
 
-def matvec(out: np.ndarray, matrix: Matrix, x: np.ndarray, variants: int) -> None:
-    """out: (M, rows) f32; x: (M, cols) f32."""
+def matvec(call: Calls, out: np.ndarray, matrix: Matrix, x: np.ndarray, variants: int) -> None:
+    """out: (M, rows) f32; x: (M, cols) f32. Each weight row is read once for all M rows."""
     if isinstance(matrix, Floats):
-        f32_matvec(out, matrix.w, x, variants)
+        call(f32_matvec, out, matrix.w, x, variants)
     else:
-        q4_matvec(out, matrix.d, matrix.qs, x, variants)
+        call(q4_matvec, out, matrix.d, matrix.qs, x, variants)
 
 
 class ExpertInput:
     """The input of chosen experts, (M, G, n) f32, and its int16 form, made once for Q4_0."""
 
-    def __init__(self, x: np.ndarray, variants: int) -> None:
-        self.x, self.variants = x, variants
+    def __init__(self, call: Calls, x: np.ndarray, variants: int) -> None:
+        self.call, self.x, self.variants = call, x, variants
         self._quantised: tuple[np.ndarray, np.ndarray] | None = None
 
     def int16(self) -> tuple[np.ndarray, np.ndarray]:
@@ -45,7 +46,7 @@ class ExpertInput:
             q, scale = np.empty(shape, np.int16), np.empty((*shape[:2], shape[2] // 32), np.float32)
             rows = shape[0] * shape[1]
             flat = (q.reshape(rows, -1), scale.reshape(rows, -1), self.x.reshape(rows, -1))
-            quant16(*flat, self.variants)
+            self.call(quant16, *flat, self.variants)
             self._quantised = (q, scale)
         return self._quantised
 
@@ -60,9 +61,10 @@ def experts(
 ) -> None:
     """out: (M, k, rows) f32; ids: (M, k) int32; probs: (M, k) f32, read by fold_p alone."""
     if isinstance(matrix, Floats):
-        expert_f32_matvec(out, matrix.w, ids, given.x, variants)
+        given.call(expert_f32_matvec, out, matrix.w, ids, given.x, variants)
     else:
-        expert_matvec(out, matrix.d, matrix.qs, ids, probs, *given.int16(), variants)
+        arrays = (matrix.d, matrix.qs, ids, probs, *given.int16())
+        given.call(expert_matvec, out, *arrays, variants)
 
 
 def folds(matrix: Matrix, variants: int) -> int:

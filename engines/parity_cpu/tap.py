@@ -6,8 +6,8 @@ import numpy as np
 
 from parity.dump import Entry, TensorType
 from parity.inject import move_element
-from parity.keys import Key
-from parity.protocol import Plan
+from parity.keys import Key, KeyOrder
+from parity.protocol import Plan, Step
 from parity_cpu.ops.digest import count_nonfinite, fnv1a64_bytes
 
 DTYPE_NAMES = {"float32": "f32", "int8": "int8", "int32": "int32", "uint16": "f16", "uint8": "u8"}
@@ -44,6 +44,17 @@ class Tap:
             self.entries.append(self._entry(key, buffer, plan.basis))
         if key in plan.tensors:
             self.tensors[key] = buffer.copy()
+
+    def steps(self, logits: np.ndarray, pos: int) -> list[Step]:
+        """One Step per row of logits (M, vocab), its keys in dataflow order."""
+        order = KeyOrder()
+        self.entries.sort(key=lambda entry: order(entry.key))
+        found = []
+        for m in range(logits.shape[0]):
+            mine = [entry for entry in self.entries if entry.key.pos == pos + m]
+            kept = {key: value for key, value in self.tensors.items() if key.pos == pos + m}
+            found.append(Step(logits[m], mine, kept))
+        return found
 
     @staticmethod
     def _entry(key: Key, buffer: np.ndarray, basis: int) -> Entry:

@@ -6,6 +6,7 @@ and ``reshape``; they are C-contiguous wherever a kernel sees them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -15,7 +16,9 @@ Buffer = Any
 
 
 class Backend(Protocol):
-    """One device, opened, with the kernels loaded."""
+    """One device, opened, with the kernels loaded. ``counts``: launches by kernel name."""
+
+    counts: Counter[str]
 
     def info(self) -> Mapping[str, str]:
         """Header values: device, driver, compiler, options, kernels, emulated."""
@@ -41,12 +44,21 @@ class Backend(Protocol):
         """Copy a host array of the same size into a buffer."""
         ...
 
+    def zero(self, target: Buffer) -> None:
+        """Fill a buffer with zero bytes."""
+        ...
+
     def address(self, buffer: Buffer) -> int:
         """Device address of the first byte."""
         ...
 
     def launch(
-        self, kernel: str, grid: Sequence[int], block: int, args: Sequence[Any], shared: int = 0
+        self,
+        kernel: str,
+        grid: Sequence[int],
+        block: int | tuple[int, ...],
+        args: Sequence[Any],
+        shared: int = 0,
     ) -> None:
         """Launch one kernel; arrays pass their address, NumPy scalars their value."""
         ...

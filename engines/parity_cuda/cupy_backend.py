@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -51,6 +52,7 @@ class CupyBackend:
         self._arch = f"sm_{device.compute_capability}"
         path, _ = nvrtc.cached_cubin(texts, self._arch)
         self._module = self._cupy.RawModule(path=str(path))
+        self.counts: Counter[str] = Counter()
         self._functions: dict[str, Any] = {}
         self._digest = sources_digest(texts)
         self._stream = self._cupy.cuda.get_current_stream()
@@ -93,15 +95,26 @@ class CupyBackend:
         """Host to device, into an existing buffer."""
         target.set(np.ascontiguousarray(array))
 
+    def zero(self, target: Any) -> None:
+        """cudaMemsetAsync on the launches' stream."""
+        self._cupy.cuda.runtime.memsetAsync(target.data.ptr, 0, target.nbytes, self._stream.ptr)
+
     def address(self, buffer: Any) -> int:
         """Device address."""
         return int(buffer.data.ptr)
 
     def launch(
-        self, kernel: str, grid: Sequence[int], block: int, args: Sequence[Any], shared: int = 0
+        self,
+        kernel: str,
+        grid: Sequence[int],
+        block: int | tuple[int, ...],
+        args: Sequence[Any],
+        shared: int = 0,
     ) -> None:
         """Launch on the current stream."""
         function = self._functions.get(kernel)
         if function is None:
             function = self._functions[kernel] = self._module.get_function(kernel)
-        function(tuple(grid), (block,), tuple(args), shared_mem=shared)
+        self.counts[kernel] += 1
+        shape = block if isinstance(block, tuple) else (block,)
+        function(tuple(grid), shape, tuple(args), shared_mem=shared)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ class EmuBackend:
     """Kernels as host code, one launch after the other."""
 
     def __init__(self, settings: EngineSettings, sources: Mapping[str, str] | None = None) -> None:
+        self.counts: Counter[str] = Counter()
         self._schedule = schedule_of(settings.options)
         texts = kernel_sources() if sources is None else dict(sources)
         compiler = find_compiler()
@@ -60,16 +62,27 @@ class EmuBackend:
         """Copy bytes from the host."""
         self.copy(target, np.ascontiguousarray(array))
 
+    def zero(self, target: np.ndarray) -> None:
+        """Fill with zero bytes."""
+        target.reshape(-1).view(np.uint8)[:] = 0
+
     def address(self, buffer: np.ndarray) -> int:
         """Address of the first byte."""
         return int(buffer.ctypes.data)
 
     def launch(
-        self, kernel: str, grid: Sequence[int], block: int, args: Sequence[Any], shared: int = 0
+        self,
+        kernel: str,
+        grid: Sequence[int],
+        block: int | tuple[int, ...],
+        args: Sequence[Any],
+        shared: int = 0,
     ) -> None:
         """Run all blocks of one launch."""
+        self.counts[kernel] += 1
+        shape = block if isinstance(block, tuple) else (block,)
         self._module.launch(
-            kernel, tuple(grid), (block,), args, shared_bytes=shared, schedule=self._schedule
+            kernel, tuple(grid), shape, args, shared_bytes=shared, schedule=self._schedule
         )
 
 

@@ -11,14 +11,14 @@ from parity import __version__
 from parity.dump import TensorType
 from parity.errors import InputError, ParityBug
 from parity.fnv import BASES
-from parity.model.checks import check_tokens
+from parity.model.checks import NO_MARK, check_rows, check_tokens
 from parity.model.model import Model
 from parity.protocol import EngineSettings, Plan, Step
 from parity.variants import TIERS, VARIANTS, variant_mask
-from parity_cuda.backend import Backend
-from parity_cuda.cache import KVCache
+from parity_cuda.backend import Backend, Buffer
 from parity_cuda.decoder import Decoder
 from parity_cuda.selftest import check_arithmetic
+from parity_cuda.state import State
 from parity_cuda.tap import Arena, Tap
 from parity_cuda.weights import upload_tensors, weight_digests
 
@@ -30,7 +30,9 @@ class DeviceEngine:
     version: ClassVar[str] = __version__
     tiers: ClassVar[tuple[str, ...]] = tuple(TIERS)
     variants: ClassVar[tuple[str, ...]] = VARIANTS
-    capabilities: ClassVar[frozenset[str]] = frozenset({"state", "capture", "inject"})
+    capabilities: ClassVar[frozenset[str]] = frozenset(
+        {"state", "capture", "inject", "rows", "rollback", "counters"}
+    )
 
     def __init__(self, settings: EngineSettings) -> None:
         self.settings = settings
@@ -39,6 +41,8 @@ class DeviceEngine:
         self.positions = 0
         self.length = 0
         self._model: Model | None = None
+        self._marked: int | None = None
+        self._copies: list[Buffer] | None = None
 
     def open(self, settings: EngineSettings) -> Backend:
         """The opened device with its kernels."""
@@ -52,10 +56,11 @@ class DeviceEngine:
         """Upload every tensor, then make a cache of ``positions`` rows."""
         self._tensors = upload_tensors(self.backend, model)
         self._model = model
+        self._copies = None
         mask = variant_mask(self.settings.variants)
         self._decoder = Decoder(self.backend, model.config, self._tensors, positions, mask)
         self._arena = Arena(self.backend, model.config)
-        self._cache = KVCache(self.backend, model.config, positions)
+        self._state = State(self.backend, model.config, positions)
         self.positions = positions
         self.reset()
 
@@ -64,8 +69,9 @@ class DeviceEngine:
         return weight_digests(self.backend, self._tensors, BASES["fnv1a64"])
 
     def reset(self) -> None:
-        """Back to position 0; rows past the length are never read."""
-        self.length = 0
+        """Back to position 0: S and hist at +0.0; rows past the length are never read."""
+        self._state.reset()
+        self.length, self._marked = 0, None
 
     def prefill(self, tokens: Sequence[int], plan: Plan | None = None) -> list[Step]:
         """Single steps, token by token."""
@@ -76,10 +82,44 @@ class DeviceEngine:
     def step(self, token: int, plan: Plan | None = None) -> Step:
         """One forward of one row, then one copy to the host."""
         check_tokens(self.model.config, [token], self.length, self.positions)
-        tap = Tap(self.backend, self._arena, plan)
-        self._decoder.forward(token, self.length, self._cache, tap, self._arena.logits)
-        self.length += 1
-        return Step(*tap.finish())
+        return self._forward([token], plan)[0]
+
+    def step_rows(self, tokens: Sequence[int], plan: Plan | None = None) -> list[Step]:
+        """M rows in one forward: row by row the bits of M single steps (contract 6)."""
+        check_rows(tokens)
+        check_tokens(self.model.config, tokens, self.length, self.positions)
+        return self._forward(tokens, plan)
+
+    def _forward(self, tokens: Sequence[int], plan: Plan | None) -> list[Step]:
+        tap = Tap(self.backend, self._arena, plan, len(tokens))
+        logits = self._arena.logits(len(tokens))
+        self._decoder.forward(tokens, self.length, self._state, tap, logits)
+        steps = tap.steps(self.length)
+        self.length += len(tokens)
+        return steps
+
+    def counters(self) -> Mapping[str, int]:
+        """Launches since the engine was opened, by kernel name."""
+        return dict(self.backend.counts)
+
+    def mark(self) -> None:
+        """Remember the state: S and hist are copied on the device, attention by its length."""
+        recurrent = list(self._state.recurrent())
+        if self._copies is None:
+            self._copies = [
+                self.backend.empty(buffer.shape, buffer.dtype.type) for buffer in recurrent
+            ]
+        for copy, buffer in zip(self._copies, recurrent, strict=True):
+            self.backend.copy(copy, buffer)
+        self._marked = self.length
+
+    def rollback(self) -> None:
+        """Go back to the mark, once; without one nothing changes."""
+        if self._marked is None or self._copies is None:
+            raise NO_MARK
+        for copy, buffer in zip(self._copies, self._state.recurrent(), strict=True):
+            self.backend.copy(buffer, copy)
+        self.length, self._marked = self._marked, None
 
     @property
     def model(self) -> Model:
@@ -92,7 +132,7 @@ class DeviceEngine:
         """Lengths and the written rows of every layer."""
         return {
             "lengths": np.array([self.length], np.int32),
-            **self._cache.read(self.length),
+            **self._state.read(self.length),
         }
 
     def write_state(self, state: Mapping[str, np.ndarray]) -> None:
@@ -103,8 +143,8 @@ class DeviceEngine:
                 f"a state of {length} positions does not fit a KV cache of {self.positions}",
                 "load the model with more positions",
             )
-        self._cache.write(state, length)
-        self.length = length
+        self._state.write(state, length)
+        self.length, self._marked = length, None
 
 
 class CudaEngine(DeviceEngine):

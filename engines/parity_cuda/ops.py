@@ -13,6 +13,8 @@ from parity_cuda.backend import Backend, Buffer
 THREADS = 64  # per block, for kernels where one thread owns one chain
 NORM_THREADS = 32
 TILE = 32  # attention.cuh
+LANES = 32  # ROWS of q4_matvec_rows.cu and WEIGHT_ROWS of f32_matvec_rows.cu
+LAUNCH_ROWS = 32  # most rows in one block: 1,024 threads
 
 
 def _blocks(count: int) -> int:
@@ -59,14 +61,20 @@ class Ops:
         self.backend.launch("norm_tree", (rows,), NORM_THREADS, args, shared=4 * padded(d))
 
     def q4_matvec(self, out: Buffer, d: Buffer, qs: Buffer, x: Buffer, variants: int) -> None:
-        """Contract 1.3."""
+        """Contract 1.3. More than one row: ``q4_matvec_rows``."""
         rows, nb = d.shape
+        if x.shape[0] > 1:
+            self._rows("q4_matvec_rows", out, [d, qs], x, [_int(variants), _int(rows), _int(nb)])
+            return
         args = [out, d, qs, x, _int(variants), _int(rows), _int(nb)]
         self.backend.launch("q4_matvec", (_blocks(rows), x.shape[0]), THREADS, args)
 
     def f32_matvec(self, out: Buffer, w: Buffer, x: Buffer, variants: int) -> None:
-        """Contract 1.5."""
+        """Contract 1.5. More than one row: ``f32_matvec_rows``."""
         rows, cols = w.shape
+        if x.shape[0] > 1:
+            self._rows("f32_matvec_rows", out, [w], x, [_int(variants), _int(rows), _int(cols)])
+            return
         args = [out, w, x, _int(variants), _int(rows), _int(cols)]
         self.backend.launch("f32_matvec", (_blocks(rows), x.shape[0]), THREADS, args)
 
@@ -193,6 +201,82 @@ class Ops:
         rows, hidden = ores.shape
         args = [out, ores, down, probs, _int(variants), _int(hidden), _int(probs.shape[1])]
         self.backend.launch("combine", (_blocks(hidden), rows), THREADS, args)
+
+    def _rows(
+        self, kernel: str, out: Buffer, weights: list[Buffer], x: Buffer, last: list[np.int32]
+    ) -> None:
+        """A projection of M rows: M is the shape of the block, LAUNCH_ROWS at most a launch."""
+        blocks = -(-out.shape[1] // LANES)
+        for m in range(0, x.shape[0], LAUNCH_ROWS):
+            part, given = out[m : m + LAUNCH_ROWS], x[m : m + LAUNCH_ROWS]
+            block = (LANES, given.shape[0])
+            self.backend.launch(kernel, (blocks,), block, [part, *weights, given, *last])
+
+    def split_gate(self, query: Buffer, gate: Buffer, both: Buffer) -> None:
+        """Contract 3.1."""
+        rows, heads, hd = query.shape
+        args = [query, gate, both, _int(heads), _int(hd)]
+        self.backend.launch("split_gate", (_blocks(heads * hd), rows), THREADS, args)
+
+    def sigmoid_gate(self, out: Buffer, x: Buffer, gate: Buffer, variants: int) -> None:
+        """Contract 3.1."""
+        n = x.shape[0] * x.shape[1]
+        args = [out, x, gate, _int(variants), _int(n)]
+        self.backend.launch("sigmoid_gate", (_blocks(n),), THREADS, args)
+
+    def silu_gate(self, out: Buffer, x: Buffer, z: Buffer, variants: int) -> None:
+        """Contract 3.2."""
+        n = x.shape[0] * x.shape[1]
+        args = [out, x, z, _int(variants), _int(n)]
+        self.backend.launch("silu_gate", (_blocks(n),), THREADS, args)
+
+    def decay_rates(self, out: Buffer, a_log: Buffer) -> None:
+        """Contract 3.2."""
+        n = a_log.shape[0]
+        self.backend.launch("decay_rates", (_blocks(n),), THREADS, [out, a_log, _int(n)])
+
+    def conv_step(self, out: Buffer, hist: Buffer, qkv: Buffer, w: Buffer, variants: int) -> None:
+        """Contract 3.2, one row."""
+        n = qkv.shape[0]
+        args = [out, hist, qkv, w, _int(variants), _int(n)]
+        self.backend.launch("conv_step", (_blocks(n),), THREADS, args)
+
+    def l2norm(self, out: Buffer, x: Buffer, scale: np.float32, stride: int) -> None:
+        """Contract 3.2. x: floats; the heads of row m stand side by side from m * stride."""
+        rows, heads, width = out.shape
+        args = [out, x, scale, _int(stride), _int(width)]
+        self.backend.launch("l2norm", (heads, rows), NORM_THREADS, args)
+
+    def delta_gates(
+        self,
+        beta: Buffer,
+        g: Buffer,
+        a: Buffer,
+        b: Buffer,
+        rates: Buffer,
+        dt_bias: Buffer,
+        variants: int,
+    ) -> None:
+        """Contract 3.2."""
+        rows, heads = a.shape
+        args = [beta, g, a, b, rates, dt_bias, _int(variants), _int(heads)]
+        self.backend.launch("delta_gates", (_blocks(heads), rows), THREADS, args)
+
+    def delta_step(
+        self,
+        o: Buffer,
+        s: Buffer,
+        q: Buffer,
+        k: Buffer,
+        v: Buffer,
+        beta: Buffer,
+        g: Buffer,
+    ) -> None:
+        """Contract 3.2, one row."""
+        value_heads, key_width, value_width = s.shape
+        sizes = [_int(q.shape[0]), _int(key_width), _int(value_width)]
+        grid = (_blocks(value_width), value_heads)
+        self.backend.launch("delta_step", grid, THREADS, [o, s, q, k, v, beta, g, *sizes])
 
 
 def _groups(heads: int, k: Buffer) -> int:

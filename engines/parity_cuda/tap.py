@@ -9,10 +9,10 @@ import numpy as np
 
 from parity.dump import Entry, TensorType
 from parity.errors import ParityBug
-from parity.families import dumped_fields, field_type
-from parity.keys import Key
+from parity.families import field_type, layer_fields
+from parity.keys import FINAL_FIELDS, Key, KeyOrder
 from parity.model.config import ModelConfig
-from parity.protocol import Plan
+from parity.protocol import Plan, Step
 from parity_cuda.backend import Backend, Buffer
 
 JOB = np.dtype([("data", "<u8"), ("bytes", "<i8"), ("is_float", "<i4"), ("unused", "<i4")])
@@ -43,32 +43,67 @@ class Slot:
 
 
 class Arena:
-    """Device memory of the tap, made once a model: all values of one step, jobs, and the block
-    that goes to the host: logits first, then one result a key."""
+    """Device memory of the tap: the values of one forward, the table of jobs, and the block that
+    goes to the host: logits (M, vocab) first, then one result a key. Grows when a forward needs
+    more, and is the same for every forward after."""
 
     def __init__(self, backend: Backend, config: ModelConfig) -> None:
-        fields = dumped_fields(config, ("ffn",))
-        layer_fields = [field for field in fields if field not in ("final_normed", "logits")]
-        layer = sum(aligned(type_bytes(field_type(config, field))) for field in layer_fields)
-        last = [type_bytes(field_type(config, field)) for field in ("final_normed", "logits")]
-        self.config = config
-        self.types = {field: field_type(config, field) for field in fields}
-        self.values = backend.empty((config.layers * layer + sum(map(aligned, last)),), np.uint8)
-        self.most_keys = config.layers * len(layer_fields) + 2
-        self.logits_bytes = aligned(last[1])
-        self.answer = backend.empty(
-            (self.logits_bytes + self.most_keys * RESULT.itemsize,), np.uint8
-        )
-        self.logits = self.answer[: last[1]].view(np.float32).reshape(1, config.vocab)
-        self.jobs = backend.empty((self.most_keys * JOB.itemsize,), np.uint8)
+        self.backend, self.config = backend, config
         self.written_jobs = b""
+        self._room = {"values": -1, "keys": -1, "rows": 0}
+
+    def prepare(self, rows: int, plan: Plan | None) -> None:
+        """Make room for a forward of ``rows`` rows that reports what ``plan`` asks for."""
+        count, keys = self._needs(plan)
+        if rows > self._room["rows"] or keys * rows > self._room["keys"]:
+            self._room["rows"] = max(rows, self._room["rows"])
+            self._room["keys"] = max(keys * rows, self._room["keys"])
+            self._answers()
+        if count * rows > self._room["values"]:
+            self._room["values"] = count * rows
+            self.values = self.backend.empty((max(count * rows, ALIGN),), np.uint8)
+            self.written_jobs = b""
+
+    def type_of(self, field: str) -> TensorType:
+        """dtype and shape of a field of this model."""
+        return field_type(self.config, field)
+
+    def logits_bytes(self, rows: int) -> int:
+        """Bytes of the logits of ``rows`` rows in the answer, aligned."""
+        return aligned(4 * self.config.vocab * rows)
+
+    def logits(self, rows: int) -> Buffer:
+        """Where a forward writes its logits, (rows, vocab) f32."""
+        count = 4 * self.config.vocab * rows
+        return self.answer[:count].view(np.float32).reshape(rows, self.config.vocab)
+
+    def _answers(self) -> None:
+        keys = max(self._room["keys"], 1)
+        results = keys * RESULT.itemsize
+        self.answer = self.backend.empty(
+            (self.logits_bytes(self._room["rows"]) + results,), np.uint8
+        )
+        self.jobs = self.backend.empty((keys * JOB.itemsize,), np.uint8)
+        self.written_jobs = b""
+
+    def _needs(self, plan: Plan | None) -> tuple[int, int]:
+        """Bytes of values and number of keys of one row."""
+        if plan is None:
+            return 0, 0
+        names = {*plan.fields, *(key.field for key in plan.tensors)}
+        last = [name for name in names if name in FINAL_FIELDS]
+        found = list(last)
+        for layer in range(self.config.layers):
+            found += layer_fields(self.config, layer, [n for n in names if n not in last])
+        return sum(aligned(type_bytes(self.type_of(name))) for name in found), len(found)
 
 
 class Tap:
     """Collects what ``plan`` asks for while one step runs on ``backend``."""
 
-    def __init__(self, backend: Backend, arena: Arena, plan: Plan | None) -> None:
-        self.backend, self.arena, self.plan = backend, arena, plan
+    def __init__(self, backend: Backend, arena: Arena, plan: Plan | None, rows: int) -> None:
+        arena.prepare(rows, plan)
+        self.backend, self.arena, self.plan, self.rows = backend, arena, plan, rows
         self.slots: list[Slot] = []
         self._used = 0
 
@@ -91,7 +126,7 @@ class Tap:
         self.backend.launch("move_element", (1,), 1, args)
 
     def _keep(self, key: Key, buffer: Buffer) -> None:
-        kind = self.arena.types[key.field]
+        kind = self.arena.type_of(key.field)
         count = type_bytes(kind)
         if count != buffer.nbytes:
             raise ParityBug(f"{key}: a buffer of {buffer.nbytes} bytes, {kind} has {count}")
@@ -100,21 +135,31 @@ class Tap:
         self.slots.append(Slot(key, kind, self._used))
         self._used += aligned(count)
 
-    def finish(self) -> tuple[np.ndarray, list[Entry], dict[Key, np.ndarray]]:
-        """Hash what was kept; logits, entries and tensors, with one copy of logits and digests."""
-        arena, plan = self.arena, self.plan
-        vocab = arena.config.vocab
+    def steps(self, pos: int) -> list[Step]:
+        """Hash what was kept; one Step per row, with one copy of logits and digests."""
+        arena, plan, rows = self.arena, self.plan, self.rows
         if plan is None or not self.slots:
-            return self.backend.download(arena.logits)[0], [], {}
+            return [Step(row) for row in self.backend.download(arena.logits(rows))]
         self._launch_digests(plan.basis)
-        count = arena.logits_bytes + len(self.slots) * RESULT.itemsize
-        answer = self.backend.download(arena.answer[:count])
-        logits = answer[: 4 * vocab].view(np.float32).copy()
-        results = answer[arena.logits_bytes :].view(RESULT)
-        pairs = zip(self.slots, results, strict=True)
-        entries = [_entry(slot, result) for slot, result in pairs if plan.wants(slot.key)]
-        kept = {slot.key: self._tensor(slot) for slot in self.slots if slot.key in plan.tensors}
-        return logits, entries, kept
+        begin = arena.logits_bytes(rows)
+        answer = self.backend.download(arena.answer[: begin + len(self.slots) * RESULT.itemsize])
+        shape = (rows, arena.config.vocab)
+        logits = answer[: 4 * shape[0] * shape[1]].view(np.float32).reshape(shape).copy()
+        pairs = list(zip(self.slots, answer[begin:].view(RESULT), strict=True))
+        return [self._step(logits[m], pos + m, pairs) for m in range(rows)]
+
+    def _step(self, logits: np.ndarray, pos: int, pairs: list[tuple[Slot, np.void]]) -> Step:
+        """The Step of one row, its keys in dataflow order."""
+        mine = [pair for pair in pairs if pair[0].key.pos == pos]
+        if self.rows > 1 or self.arena.config.family == "hybrid":
+            order = KeyOrder()
+            mine.sort(key=lambda pair: order(pair[0].key))
+        plan = self.plan
+        if plan is None:
+            raise ParityBug("a step with slots but no plan")
+        entries = [_entry(slot, result) for slot, result in mine if plan.wants(slot.key)]
+        kept = {slot.key: self._tensor(slot) for slot, _ in mine if slot.key in plan.tensors}
+        return Step(logits, entries, kept)
 
     def _launch_digests(self, basis: int) -> None:
         arena, count = self.arena, len(self.slots)
@@ -130,7 +175,7 @@ class Tap:
             self.backend.write(target, np.frombuffer(text, np.uint8))
             arena.written_jobs = text
         blocks = -(-count // DIGEST_THREADS)
-        results = arena.answer[arena.logits_bytes :]
+        results = arena.answer[arena.logits_bytes(self.rows) :]
         args = [results, arena.jobs, np.uint64(basis), np.int32(count)]
         self.backend.launch("digest", (blocks,), DIGEST_THREADS, args)
 

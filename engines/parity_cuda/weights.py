@@ -11,6 +11,7 @@ from parity.dump import TensorType
 from parity.model.checks import check_finite
 from parity.model.model import Model
 from parity_cuda.backend import Backend, Buffer
+from parity_cuda.ops import Ops
 from parity_cuda.tap import JOB, RESULT
 
 DTYPE_NAMES = {"float32": "f32", "uint16": "f16", "uint8": "u8"}
@@ -18,7 +19,7 @@ DTYPE_NAMES = {"float32": "f32", "uint16": "f16", "uint8": "u8"}
 
 @dataclass(frozen=True)
 class Q4:
-    """A Q4_0 matrix on the device: d uint16 [..., rows, nb], qs uint8 [..., rows, nb * 16]."""
+    """A Q4_0 matrix: d uint16 (f16 bits) [..., rows, nb], qs uint8 [..., rows, nb * 16]."""
 
     d: Buffer
     qs: Buffer
@@ -26,7 +27,7 @@ class Q4:
 
 @dataclass(frozen=True)
 class Floats:
-    """An f32 matrix on the device: w float32 [..., rows, cols]."""
+    """An f32 matrix: w float32 [..., rows, cols]."""
 
     w: Buffer
 
@@ -35,21 +36,53 @@ Matrix = Q4 | Floats
 
 
 @dataclass(frozen=True)
-class Layer:
-    """One layer's weights (contract section 2); a dense layer has no router."""
+class Attention:
+    """Full attention (contract 2, 3.1); a hybrid's q_proj gives [q, gate] per head."""
 
-    attn_norm: Buffer
     q_proj: Matrix
     k_proj: Matrix
     v_proj: Matrix
     q_norm: Buffer
     k_norm: Buffer
     o_proj: Matrix
-    ffn_norm: Buffer
+
+
+@dataclass(frozen=True)
+class Gdn:
+    """Gated DeltaNet (contract 3.2). ``rates`` is nA, made from a_log at load."""
+
+    qkv_proj: Matrix
+    z_proj: Matrix
+    a_proj: Matrix
+    b_proj: Matrix
+    conv: Buffer
+    rates: Buffer
+    dt_bias: Buffer
+    norm: Buffer
+    out_proj: Matrix
+
+
+@dataclass(frozen=True)
+class Ffn:
+    """Experts behind a router, or dense without one (contract 2, 3.3)."""
+
     router: Buffer | None
     gate: Matrix
     up: Matrix
     down: Matrix
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer's weights."""
+
+    attn_norm: Buffer
+    mixer: Attention | Gdn
+    ffn_norm: Buffer
+    ffn: Ffn
+
+
+Tensors = Mapping[str, Buffer]
 
 
 def upload_tensors(backend: Backend, model: Model) -> dict[str, Buffer]:
@@ -63,7 +96,7 @@ def upload_tensors(backend: Backend, model: Model) -> dict[str, Buffer]:
 
 
 def weight_digests(
-    backend: Backend, tensors: Mapping[str, Buffer], basis: int
+    backend: Backend, tensors: Tensors, basis: int
 ) -> dict[str, tuple[TensorType, int]]:
     """Type and FNV-1a-64 of every tensor, hashed where it lies."""
     jobs = np.zeros(len(tensors), JOB)
@@ -80,27 +113,57 @@ def weight_digests(
     }
 
 
-def matrix(tensors: Mapping[str, Buffer], name: str) -> Matrix:
+def matrix(tensors: Tensors, name: str) -> Matrix:
     """The arrays of one matrix, by its storage."""
     if name in tensors:
         return Floats(tensors[name])
     return Q4(tensors[f"{name}.d"], tensors[f"{name}.qs"])
 
 
-def layer(tensors: Mapping[str, Buffer], number: int) -> Layer:
+def layer(ops: Ops, tensors: Tensors, number: int) -> Layer:
     """The weights of layer ``number``."""
     at = f"layers.{number}"
-    router = tensors.get(f"{at}.router")
-    ffn = f"{at}.mlp" if router is None else f"{at}.experts"
+    gdn = f"{at}.a_log" in tensors
     return Layer(
         attn_norm=tensors[f"{at}.attn_norm"],
+        mixer=_gdn(ops, tensors, at) if gdn else _attention(tensors, at),
+        ffn_norm=tensors[f"{at}.ffn_norm"],
+        ffn=_ffn(tensors, at),
+    )
+
+
+def _attention(tensors: Tensors, at: str) -> Attention:
+    return Attention(
         q_proj=matrix(tensors, f"{at}.q_proj"),
         k_proj=matrix(tensors, f"{at}.k_proj"),
         v_proj=matrix(tensors, f"{at}.v_proj"),
         q_norm=tensors[f"{at}.q_norm"],
         k_norm=tensors[f"{at}.k_norm"],
         o_proj=matrix(tensors, f"{at}.o_proj"),
-        ffn_norm=tensors[f"{at}.ffn_norm"],
+    )
+
+
+def _gdn(ops: Ops, tensors: Tensors, at: str) -> Gdn:
+    a_log = tensors[f"{at}.a_log"]
+    rates = ops.backend.empty(a_log.shape, np.float32)
+    ops.decay_rates(rates, a_log)
+    return Gdn(
+        qkv_proj=matrix(tensors, f"{at}.qkv_proj"),
+        z_proj=matrix(tensors, f"{at}.z_proj"),
+        a_proj=matrix(tensors, f"{at}.a_proj"),
+        b_proj=matrix(tensors, f"{at}.b_proj"),
+        conv=tensors[f"{at}.conv"],
+        rates=rates,
+        dt_bias=tensors[f"{at}.dt_bias"],
+        norm=tensors[f"{at}.gdn_norm"],
+        out_proj=matrix(tensors, f"{at}.out_proj"),
+    )
+
+
+def _ffn(tensors: Tensors, at: str) -> Ffn:
+    router = tensors.get(f"{at}.router")
+    ffn = f"{at}.mlp" if router is None else f"{at}.experts"
+    return Ffn(
         router=router,
         gate=matrix(tensors, f"{ffn}.gate"),
         up=matrix(tensors, f"{ffn}.up"),

@@ -8,7 +8,13 @@ from pathlib import Path
 import click
 
 from parity import __version__
-from parity.cli.options import REPORT_OPTIONS, RUN_OPTIONS, command_line, with_options
+from parity.cli.options import (
+    PROBE_OPTIONS,
+    REPORT_OPTIONS,
+    RUN_OPTIONS,
+    command_line,
+    with_options,
+)
 
 NEAR_TIE_SEED = 7  # of moe-48: each rung of the ladder but exact flips a token (docs/ladder.md)
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -67,6 +73,32 @@ def diff(**options: object) -> int:
     from parity.cli.diffing import run_diff
 
     return run_diff(command_line(sys.argv[1:]), **options)  # type: ignore[arg-type]
+
+
+@cli.command()
+@with_options(PROBE_OPTIONS)
+@click.option("--m", "sizes", default="4", show_default=True, help="Rows: 4, 2,4,8 or 2..8.")
+@click.option("--rb", is_flag=True, help="Check mark and rollback too.")
+@click.option("--rb-only", is_flag=True, help="Check mark and rollback alone.")
+@click.option("--chunks", default="", help="Check prompt chunks of these sizes alone: 2,7,16.")
+def isodiff(rb: bool, rb_only: bool, **options: object) -> int:
+    """Prove that M rows in one forward equal M single steps, bit for bit."""
+    from parity.cli.probing import run_probes
+
+    names = ("isodiff", "rollback") if rb else ("isodiff",)
+    names = ("rollback",) if rb_only else names
+    names = ("chunks",) if options["chunks"] else names
+    return run_probes(command_line(sys.argv[1:]), names, **options)  # type: ignore[arg-type]
+
+
+@cli.command()
+@with_options(PROBE_OPTIONS)
+@click.option("--m", "sizes", default="2,4,8", show_default=True, help="Rows: 4, 2,4,8 or 2..8.")
+def rollback(**options: object) -> int:
+    """Prove that mark, M rows and rollback leave no trace (isodiff --rb-only)."""
+    from parity.cli.probing import run_probes
+
+    return run_probes(command_line(sys.argv[1:]), ("rollback",), **options)  # type: ignore[arg-type]
 
 
 @cli.command()

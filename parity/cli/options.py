@@ -52,6 +52,38 @@ REPORT_OPTIONS = (
     click.option("--junit", "junit_path", help="Write JUnit XML, one case a layer."),
     click.option("-q", "--quiet", is_flag=True, help="One line."),
 )
+PROBE_OPTIONS = (
+    click.option("--engine", default="cpu", show_default=True, help="Engine under test."),
+    click.option(
+        "--model", default="", help="Preset (default: moe-tiny; hybrid with --synthetic)."
+    ),
+    click.option(
+        "--synthetic",
+        "synthetic_kind",
+        type=click.Choice(["gdn", "attn"]),
+        default=None,
+        callback=lambda _context, _option, value: value or "",
+        help="Make every layer of a hybrid that kind.",
+    ),
+    click.option(
+        "--weights",
+        type=click.Choice(["q4", "f32"]),
+        default="q4",
+        show_default=True,
+        help="Storage of the matrices.",
+    ),
+    click.option("--seed", default=7, show_default=True, help="First seed."),
+    click.option("--seeds", default=1, show_default=True, help="How many seeds."),
+    click.option(
+        "--pos",
+        "positions",
+        default="33:38",
+        show_default=True,
+        help="First positions of a block.",
+    ),
+    click.option("--json", "json_path", help="Write the result as JSON."),
+    click.option("-q", "--quiet", is_flag=True, help="One line."),
+)
 
 
 def with_options(options: tuple[Any, ...]) -> Callable[[Command], Command]:

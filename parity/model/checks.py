@@ -41,3 +41,16 @@ def check_tokens(config: ModelConfig, tokens: Sequence[int], pos: int, positions
             f"({positions:,} positions)",
             "give a shorter prompt or a smaller --n",
         )
+
+
+def check_rows(tokens: Sequence[int]) -> None:
+    """Refuse a forward of no rows, or of more than ``MOST_ROWS``."""
+    if not 1 <= len(tokens) <= MOST_ROWS:
+        raise InputError(
+            f"{len(tokens)} rows in one forward: 1 to {MOST_ROWS} are possible",
+            "give a smaller --m",
+        )
+
+
+MOST_ROWS = 64  # rows in one forward: buffers are sized by this cap
+NO_MARK = InputError("rollback without a mark: nothing was changed", "call mark first")

@@ -15,12 +15,14 @@ SMALL_CONTEXT = 2048
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Sizes and constants of one model of contract section 2.
+    """Sizes and constants of one model of contract sections 2 and 3.
 
-    ``family``: "moe", or "dense" (no experts). ``weights``: storage of the matrices, "q4" or
-    "f32". ``inter``: width of one expert or of the dense FFN. ``context``: the most positions a
-    KV cache may hold. ``small_out``: wo, out and down have 2^-2 of the other matrices' scale
-    (contract 8).
+    ``family``: "moe", "dense" (no experts) or "hybrid" (contract 3). ``weights``: storage of the
+    matrices, "q4" or "f32". ``inter``: width of one expert or of the dense FFN. ``context``: the
+    most positions a KV cache may hold. ``small_out``: wo, out and down have 2^-2 of the other
+    matrices' scale (contract 8). Hybrid: ``rot`` rotated elements of a head; every
+    ``interval``-th layer has full attention, or all of them with ``only`` "attn", none with
+    "gdn"; ``gdn``: key heads, value heads, key width, value width of the Gated DeltaNet layers.
     """
 
     name: str
@@ -40,16 +42,40 @@ class ModelConfig:
     family: str = "moe"
     context: int = SMALL_CONTEXT
     small_out: bool = False
+    rot: int = 0
+    interval: int = 4
+    only: str = ""
+    gdn: tuple[int, int, int, int] = (0, 0, 0, 0)
 
     @property
     def kv(self) -> str:
-        """Storage of K and V: f32 for a model without a Q4_0 matrix, else int8 (contract 1.0)."""
-        return "f32" if self.weights == "f32" else "int8"
+        """Storage of K and V: f32 for the hybrid family and for a model without a Q4_0 matrix,
+        else int8 (contract 1.0)."""
+        return "f32" if self.weights == "f32" or self.family == "hybrid" else "int8"
+
+    def is_gdn(self, layer: int) -> bool:
+        """Whether ``layer`` is a Gated DeltaNet layer (contract 1.11, 3)."""
+        if self.family != "hybrid" or self.only == "attn":
+            return False
+        return self.only == "gdn" or (layer + 1) % self.interval != 0
+
+    @property
+    def conv_dim(self) -> int:
+        """Channels of the convolution: Q, K and V side by side (contract 3.2)."""
+        key_heads, value_heads, key_width, value_width = self.gdn
+        return 2 * key_heads * key_width + value_heads * value_width
+
+    @property
+    def recurrent_bytes(self) -> int:
+        """Bytes of S and hist of all Gated DeltaNet layers."""
+        _, value_heads, key_width, value_width = self.gdn
+        layers = sum(map(self.is_gdn, range(self.layers)))
+        return 4 * layers * (value_heads * key_width * value_width + 3 * self.conv_dim)
 
     @property
     def rot_dim(self) -> int:
-        """Rotated elements of a head; the whole head in this family (contract 1.7)."""
-        return self.head_dim
+        """Rotated elements of a head: the whole head unless ``rot`` says less (contract 1.7)."""
+        return self.rot or self.head_dim
 
     @property
     def sm_scale(self) -> float:
@@ -65,12 +91,34 @@ def _presets() -> dict[str, ModelConfig]:
     tiny = ModelConfig("moe-tiny", 4, 160, 4, 2, 96, 96, 8, 3, 512)
     deep = ModelConfig("moe-48", 48, 128, 4, 2, 32, 64, 16, 4, 1003, small_out=True)
     dense = ModelConfig("dense-tiny", 4, 128, 4, 2, 32, 256, 0, 0, 512, family="dense")
+    hybrid = ModelConfig(
+        *("hybrid-tiny", 8, 160, 4, 2, 96, 224, 0, 0, 512, 1e7),
+        family="hybrid",
+        rot=24,
+        gdn=(2, 6, 96, 96),
+    )
+    hybrid_deep = ModelConfig(
+        *("hybrid-64", 64, 128, 4, 2, 32, 256, 0, 0, 1003, 1e7),
+        family="hybrid",
+        small_out=True,
+        rot=8,
+        gdn=(2, 4, 32, 32),
+    )
+    hybrid_large = ModelConfig(
+        *("qwen3.5-27b", 64, 5120, 24, 4, 256, 17_408, 0, 0, 248_320, 1e7),
+        family="hybrid",
+        context=262_144,
+        small_out=True,
+        rot=64,
+        gdn=(16, 48, 128, 128),
+    )
     large = ModelConfig(
         *("qwen3-30b-a3b", 48, 2048, 32, 4, 128, 768, 128, 8, 151_936),
         context=40_960,
         small_out=True,
     )
-    return {config.name: config for config in (tiny, deep, dense, large)}
+    every = (tiny, deep, dense, large, hybrid, hybrid_deep, hybrid_large)
+    return {config.name: config for config in every}
 
 
 PRESETS = _presets()
@@ -80,13 +128,19 @@ DEFAULT_PRESET = "moe-tiny"
 WEIGHTS = ("q4", "f32")
 
 
-def preset(name: str, weights: str = "q4") -> ModelConfig:
+def preset(name: str, weights: str = "q4", only: str = "") -> ModelConfig:
     """The preset called ``name``, its matrices stored as ``weights``.
 
-    Raises InputError that suggests the nearest name.
+    ``only``: "gdn" or "attn" makes every layer of a hybrid that kind. Raises InputError that
+    suggests the nearest name.
     """
     if name in PRESETS:
-        return replace(PRESETS[name], weights=weights)
+        found = replace(PRESETS[name], weights=weights, only=only)
+        if only and found.family != "hybrid":
+            raise InputError(
+                f"--synthetic {only}: {name} is no hybrid", "give --model hybrid-tiny or hybrid-64"
+            )
+        return found
     near = difflib.get_close_matches(name, PRESETS, 1)
     hint = f"did you mean {near[0]}? " if near else ""
     raise InputError(f"unknown model {name!r}", f"{hint}presets: {', '.join(PRESETS)}")

@@ -48,8 +48,10 @@ class SyntheticModel:
     @property
     def label(self) -> str:
         """Preset, storage where it is not Q4_0, and seed."""
-        stored = "" if self.config.weights == "q4" else f" {self.config.weights}"
-        return f"{self.config.name}{stored} seed {self.seed}"
+        config = self.config
+        stored = "" if config.weights == "q4" else f" {config.weights}"
+        kind = f" {config.only}" if config.only else ""
+        return f"{config.name}{kind}{stored} seed {self.seed}"
 
     def names(self) -> Iterator[str]:
         """Names of all tensors, in the order of the digest."""
@@ -60,11 +62,11 @@ class SyntheticModel:
         return _recipes(self.config)[name](self.seed)
 
 
-def synthetic(name: str, seed: int, weights: str = "q4") -> SyntheticModel:
+def synthetic(name: str, seed: int, weights: str = "q4", only: str = "") -> SyntheticModel:
     """The preset ``name`` with the weights of ``seed`` (0 .. 2^64 - 1), stored as ``weights``."""
     if not 0 <= seed < 1 << 64:
         raise InputError(f"seed {seed} is out of range", "give a seed of 0 to 2^64 - 1")
-    return SyntheticModel(preset(name, weights), seed)
+    return SyntheticModel(preset(name, weights, only), seed)
 
 
 def model_digest(config: ModelConfig, digests: Mapping[str, tuple[TensorType, int]]) -> int:
@@ -77,10 +79,15 @@ def model_digest(config: ModelConfig, digests: Mapping[str, tuple[TensorType, in
 def weight_bytes(config: ModelConfig) -> int:
     """Bytes the matrices of a model take on one side (norms are left out)."""
     ends = 2 * config.vocab * config.hidden
-    attention = 2 * (config.n_q + config.n_kv) * config.head_dim * config.hidden
+    gated = 3 if config.family == "hybrid" else 2
+    attention = (gated * config.n_q + 2 * config.n_kv) * config.head_dim * config.hidden
+    _, value_heads, _, value_width = config.gdn
+    recurrent = (config.conv_dim + 2 * value_heads * value_width) * config.hidden
     ffn = 3 * max(config.experts, 1) * config.inter * config.hidden
     routers = 4 * config.layers * config.experts * config.hidden
-    matrices = ends + config.layers * (attention + ffn)
+    linear = sum(map(config.is_gdn, range(config.layers)))
+    matrices = ends + config.layers * ffn + linear * recurrent
+    matrices += (config.layers - linear) * attention
     return routers + (4 * matrices if config.weights == "f32" else matrices * 18 // BLOCK)
 
 
@@ -94,24 +101,51 @@ def _recipes(config: ModelConfig) -> dict[str, _Recipe]:
     # Embedding rows are not a product: size 1 or so without the gain rule.
     add.matrix("embed", (config.vocab, config.hidden), exponent=-3 if add.q4 else 0)
     for layer in range(config.layers):
-        _add_layer(add, config, f"layers.{layer}")
+        _add_layer(add, config, layer)
     add.norm("final_norm", config.hidden)
     add.matrix("lm_head", (config.vocab, config.hidden))
     add.made["inv_freq"] = lambda seed: inv_freq(config.theta, config.rot_dim)
     return add.made
 
 
-def _add_layer(add: _Recipes, config: ModelConfig, at: str) -> None:
-    hidden, wide = config.hidden, config.n_q * config.head_dim
-    narrow = config.n_kv * config.head_dim
-    drop = 2 if config.small_out else 0
-    add.norm(f"{at}.attn_norm", hidden)
-    for name, rows in (("q_proj", wide), ("k_proj", narrow), ("v_proj", narrow)):
-        add.matrix(f"{at}.{name}", (rows, hidden))
+def _add_layer(add: _Recipes, config: ModelConfig, layer: int) -> None:
+    at, drop = f"layers.{layer}", 2 if config.small_out else 0
+    add.norm(f"{at}.attn_norm", config.hidden)
+    if config.is_gdn(layer):
+        _add_gdn(add, config, at, drop)
+    else:
+        _add_attention(add, config, at, drop)
+    add.norm(f"{at}.ffn_norm", config.hidden)
+    _add_ffn(add, config, at, drop)
+
+
+def _add_attention(add: _Recipes, config: ModelConfig, at: str, drop: int) -> None:
+    wide, narrow = config.n_q * config.head_dim, config.n_kv * config.head_dim
+    gated = 2 if config.family == "hybrid" else 1  # q_proj gives [q, gate] per head
+    for name, rows in (("q_proj", gated * wide), ("k_proj", narrow), ("v_proj", narrow)):
+        add.matrix(f"{at}.{name}", (rows, config.hidden))
     add.norm(f"{at}.q_norm", config.head_dim)
     add.norm(f"{at}.k_norm", config.head_dim)
-    add.matrix(f"{at}.o_proj", (hidden, wide), drop=drop)
-    add.norm(f"{at}.ffn_norm", hidden)
+    add.matrix(f"{at}.o_proj", (config.hidden, wide), drop=drop)
+
+
+def _add_gdn(add: _Recipes, config: ModelConfig, at: str, drop: int) -> None:
+    _, value_heads, _, value_width = config.gdn
+    hidden = config.hidden
+    add.matrix(f"{at}.qkv_proj", (config.conv_dim, hidden))
+    add.matrix(f"{at}.z_proj", (value_heads * value_width, hidden))
+    for name in ("a_proj", "b_proj"):
+        add.floats(f"{at}.{name}", (value_heads, hidden), generator.matrix_exponent(hidden))
+    add.floats(f"{at}.conv", (config.conv_dim, 4), 0)
+    # Decays of exp(-0.1) to exp(-5) a step or so.
+    add.floats(f"{at}.a_log", (value_heads,), 1)
+    add.floats(f"{at}.dt_bias", (value_heads,), 0)
+    add.norm(f"{at}.gdn_norm", value_width)
+    add.matrix(f"{at}.out_proj", (hidden, value_heads * value_width), drop=drop)
+
+
+def _add_ffn(add: _Recipes, config: ModelConfig, at: str, drop: int) -> None:
+    hidden = config.hidden
     stack: tuple[int, ...] = ()
     ffn = f"{at}.mlp"
     if config.family == "moe":

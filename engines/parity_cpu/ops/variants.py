@@ -11,7 +11,7 @@ from numba import float32, float64, types
 
 from parity_cpu.intrinsics import fma32
 from parity_cpu.jit import jit
-from parity_cpu.ops.elementary import ucrt_cosf, ucrt_expf, ucrt_sinf
+from parity_cpu.ops.elementary import ucrt_cosf, ucrt_expf, ucrt_logf, ucrt_sinf
 from parity_cpu.variants import (
     DIV_BY_INVERSE,
     EXP_VIA_DOUBLE,
@@ -78,9 +78,23 @@ def any_sinf(x, variants):  # type: ignore[no-untyped-def]
 
 
 @jit
+def any_sigmoid(x, variants):  # type: ignore[no-untyped-def]
+    """sigmoid of contract 1.9 with the exponential asked for."""
+    return f32(f32(1.0) / f32(f32(1.0) + any_expf(f32(-x), variants)))
+
+
+@jit
+def any_softplus(x, variants):  # type: ignore[no-untyped-def]
+    """softplus of contract 1.9 with the exponential asked for."""
+    if x > f32(20.0):
+        return x
+    return ucrt_logf(f32(f32(1.0) + any_expf(x, variants)))
+
+
+@jit
 def any_silu(x, variants):  # type: ignore[no-untyped-def]
     """silu of contract 1.9 with the exponential asked for."""
-    return f32(x * f32(f32(1.0) / f32(f32(1.0) + any_expf(f32(-x), variants))))
+    return f32(x * any_sigmoid(x, variants))
 
 
 @jit

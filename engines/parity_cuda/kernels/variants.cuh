@@ -65,9 +65,19 @@ __device__ __forceinline__ float any_sinf(float x, int variants) {
   return variants & LIBM_SINCOS ? library_sinf(x) : ucrt_sinf(x);
 }
 
+// sigmoid and softplus of contract 1.9 with the exponential asked for.
+__device__ __forceinline__ float any_sigmoid(float x, int variants) {
+  return __fdiv_rn(1.0f, __fadd_rn(1.0f, any_expf(-x, variants)));
+}
+
+__device__ __forceinline__ float any_softplus(float x, int variants) {
+  if (x > 20.0f) return x;
+  return ucrt_logf(__fadd_rn(1.0f, any_expf(x, variants)));
+}
+
 // silu of contract 1.9 with the exponential asked for.
 __device__ __forceinline__ float any_silu(float x, int variants) {
-  return __fmul_rn(x, __fdiv_rn(1.0f, __fadd_rn(1.0f, any_expf(-x, variants))));
+  return __fmul_rn(x, any_sigmoid(x, variants));
 }
 
 // x / s, or x times the inverse. The caller asks zero_scale first.

@@ -1,0 +1,96 @@
+"""Full attention on the device: from nrm to the input of the residual. Contract 2, 3.1."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from parity.variants import variant_mask
+from parity_cuda.backend import Buffer
+from parity_cuda.ops import padded
+from parity_cuda.rows import Rows
+from parity_cuda.state import Parts
+from parity_cuda.weights import Attention
+
+TWO_PASS = variant_mask(["two_pass"])
+
+
+def attention_layer(
+    rows: Rows, number: int, weights: Attention, nrm: Buffer, parts: Parts, freq: Buffer
+) -> Buffer:
+    """Writes rows pos .. pos + M - 1 of ``parts``; returns O(attn) (M, hidden)."""
+    config = rows.config
+    heads = (rows.count, config.n_kv, config.head_dim)
+    narrow = config.n_kv * config.head_dim
+    # K's chain: projection, head norm, RoPE, then the cache's rows.
+    kraw = rows.matvec("kraw", weights.k_proj, nrm, narrow).reshape(heads)
+    rows.show(number, "kraw", kraw)
+    knorm = rows.headnorm("knorm", kraw, weights.k_norm)
+    rows.show(number, "knorm", knorm)
+    _store(rows, number, "k", _turn(rows, "kturned", knorm, freq), parts)
+    # V's chain: projection, then the cache's rows.
+    value = rows.matvec("value", weights.v_proj, nrm, narrow).reshape(heads)
+    _store(rows, number, "v", value, parts)
+    # Q's chain: projection, head norm, RoPE.
+    query, gate = _query(rows, weights, nrm)
+    normed = rows.headnorm("qnorm", query, weights.q_norm)
+    turned = _turn(rows, "qturned", normed, freq)
+    rows.show(number, "qrope", turned)
+    attn = _attend(rows, turned, parts)
+    rows.show(number, "attn", attn)
+    if gate is not None:
+        plain, attn = attn, rows.f32("gated", config.n_q, config.head_dim)
+        flat = [buffer.reshape(rows.count, -1) for buffer in (attn, plain, gate)]
+        rows.ops.sigmoid_gate(*flat, rows.variants)
+        rows.show(number, "gated", attn)
+    return rows.matvec("mixed", weights.o_proj, attn, config.hidden)
+
+
+def _query(rows: Rows, weights: Attention, nrm: Buffer) -> tuple[Buffer, Buffer | None]:
+    """The query (M, n_q, hd) and, in a hybrid, its gate."""
+    config = rows.config
+    shape = (config.n_q, config.head_dim)
+    wide = config.n_q * config.head_dim
+    if config.family != "hybrid":
+        query = rows.matvec("query", weights.q_proj, nrm, wide)
+        return query.reshape(rows.count, *shape), None
+    both = rows.matvec("both", weights.q_proj, nrm, 2 * wide)
+    query, gate = rows.f32("query", *shape), rows.f32("query_gate", *shape)
+    rows.ops.split_gate(query, gate, both.reshape(rows.count, config.n_q, -1))
+    return query, gate
+
+
+def _turn(rows: Rows, name: str, x: Buffer, freq: Buffer) -> Buffer:
+    out = rows.f32(name, *x.shape[1:])
+    rows.ops.rope(out, x, freq, rows.pos, rows.variants)
+    return out
+
+
+def _store(rows: Rows, number: int, part: str, x: Buffer, parts: Parts) -> None:
+    """Append M rows to K or V: int8 with their scales, or f32 as they are (contract 1.6)."""
+    target = parts[part][rows.pos : rows.pos + rows.count]
+    if f"{part}s" not in parts:
+        rows.ops.backend.copy(target, x)
+        rows.show(number, part, target)
+        return
+    scales = parts[f"{part}s"][rows.pos : rows.pos + rows.count]
+    rows.ops.quant8(target, scales, x, rows.variants)
+    rows.show(number, part, target)
+    rows.show(number, f"{part}s", scales)
+
+
+def _attend(rows: Rows, q: Buffer, parts: Parts) -> Buffer:
+    """Row m of the query over rows 0 .. pos + m of the cache (contract 1.8)."""
+    config = rows.config
+    out, scale = rows.f32("attn", *q.shape[1:]), np.float32(config.sm_scale)
+    # two_pass alone needs the scores of all keys at once.
+    keys = padded(rows.positions) if rows.variants & TWO_PASS else 1
+    last = (scale, rows.pos, rows.variants, rows.f32("scores", config.n_q, 2 * keys))
+    if "ks" not in parts:
+        rows.ops.attention_f32(out, q, parts["k"], parts["v"], *last)
+        return out
+    q8 = rows.pool.take("q8", rows.count, q.shape[1:], np.int8)
+    q_scale = rows.f32("q_scale", config.n_q)
+    rows.ops.quant8(q8, q_scale, q, rows.variants)
+    cached = (parts["k"], parts["ks"], parts["v"], parts["vs"])
+    rows.ops.attention_int8(out, q8, q_scale, *cached, *last)
+    return out

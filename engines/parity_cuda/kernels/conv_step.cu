@@ -1,0 +1,19 @@
+// conv_step: one step of the depthwise causal convolution, width 4. Contract 3.2.
+// Launch: grid over the channels, one thread each; rows follow each other in launches.
+#include "variants.cuh"
+
+extern "C" __global__ void conv_step(float* out, float* hist, const float* qkv, const float* w,
+                                     int variants, int channels) {
+  const int c = blockIdx.x * blockDim.x + threadIdx.x;
+  if (c >= channels) return;
+  // step 1: taps over [hist, new], ascending
+  float acc = 0.0f;
+  for (int t = 0; t < 3; ++t) acc = __fadd_rn(acc, __fmul_rn(w[c * 4 + t], hist[t * channels + c]));
+  acc = __fadd_rn(acc, __fmul_rn(w[c * 4 + 3], qkv[c]));
+  // step 2: silu
+  out[c] = any_silu(acc, variants);
+  // step 3: hist shifts by the raw qkv
+  hist[c] = hist[channels + c];
+  hist[channels + c] = hist[2 * channels + c];
+  hist[2 * channels + c] = qkv[c];
+}

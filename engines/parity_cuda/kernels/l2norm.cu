@@ -1,0 +1,20 @@
+// l2norm: q and k of a Gated DeltaNet head. Contract 3.2.
+// Launch: grid (heads, M), any block. One block per head; a row of x starts every `stride` floats.
+
+extern "C" __global__ void l2norm(float* out, const float* x, float scale, int stride, int width) {
+  __shared__ float shared_r[1];
+  x += (long long)blockIdx.y * stride + (long long)blockIdx.x * width;
+  out += ((long long)blockIdx.y * gridDim.x + blockIdx.x) * width;
+  if (threadIdx.x == 0) {
+    // step 1: squares, ascending
+    float ss = 0.0f;
+    for (int j = 0; j < width; ++j) ss = __fadd_rn(ss, __fmul_rn(x[j], x[j]));
+    // step 2: root, reciprocal, each rounded
+    shared_r[0] = __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(ss, 1e-6f)));
+  }
+  __syncthreads();
+  const float r = shared_r[0];
+  // step 3: (x * r) * scale
+  for (int j = threadIdx.x; j < width; j += blockDim.x)
+    out[j] = __fmul_rn(__fmul_rn(x[j], r), scale);
+}
