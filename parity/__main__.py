@@ -109,11 +109,18 @@ def _unexpected(error: BaseException) -> NoReturn:
 
     if isinstance(error, click.ClickException):
         where = getattr(error, "ctx", None)
-        command = where.command_path if where else "parity"
+        command = where.command_path if where else _typed_command()
         fail(error.format_message().rstrip("."), f"{command} --help", ExitStatus.USAGE)
     if isinstance(error, click.Abort):
         fail("interrupted", "", ExitStatus.USAGE)
     _internal(error)
+
+
+def _typed_command() -> str:
+    """``parity diff`` where that was typed, else ``parity``."""
+    from parity.cli.commands import cli
+
+    return " ".join(["parity", *(word for word in sys.argv[1:2] if word in cli.commands)])
 
 
 def _internal(error: BaseException) -> NoReturn:

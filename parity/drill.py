@@ -69,7 +69,11 @@ def feeding_keys(run: Run, key: Key) -> list[Key]:
         if field.endswith("<"):
             layer = config.layers - 1 if key.layer is None else key.layer - 1
         name = field.rstrip("<")
-        if (layer is not None and layer >= 0 and name in layer_fields(config, layer, run.fields)) or (layer is None and name in FINAL_FIELDS):
+        if layer is None or layer < 0:
+            exists = layer is None and name in FINAL_FIELDS
+        else:
+            exists = name in layer_fields(config, layer, run.fields)
+        if exists:
             keys.append(Key(key.pos, layer, name))
     return keys
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib import import_module, metadata
 from typing import Any
 
-from parity.errors import InputError, ParityBug
+from parity.errors import InputError, NotRunError, ParityBug
 from parity.protocol import CAPABILITIES, REQUIRED, Engine, EngineSettings, StateEngine
 
 ENGINES = "parity.engines"
@@ -155,3 +155,12 @@ def open_engine(engine: type[Engine], settings: EngineSettings, spec: str) -> En
         )
     made: Engine = engine(settings)  # type: ignore[call-arg]
     return made
+
+
+def require(engine: Engine, capability: str, purpose: str) -> None:
+    """NotRunError when ``engine`` lacks an optional capability that ``purpose`` needs."""
+    if capability not in engine.capabilities:
+        raise NotRunError(
+            f"{engine.name} lacks the capability {capability!r}, needed for {purpose}",
+            "parity engines lists what each engine offers",
+        )

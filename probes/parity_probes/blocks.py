@@ -53,12 +53,10 @@ def run_block(
     """From ``start``: ``block`` as rows of one forward or as single steps, then ``further``."""
     engine: Any = side.engine
     side.write_state(start)
-    before = dict(engine.counters()) if side.has("counters") else {}
-    if rows:
-        steps = engine.step_rows(block, plan)
-    else:
-        steps = [engine.step(token, plan) for token in block]
-    after = dict(engine.counters()) if before or side.has("counters") else {}
+    counting = side.has("counters")
+    before = dict(engine.counters()) if counting else {}
+    steps = engine.step_rows(block, plan) if rows else [engine.step(t, plan) for t in block]
+    after = dict(engine.counters()) if counting else {}
     counts = {name: count - before.get(name, 0) for name, count in after.items()}
     state = _state(side)
     continued = Plan(plan.fields, basis=plan.basis)

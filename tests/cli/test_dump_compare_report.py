@@ -146,10 +146,10 @@ def test_red_edited_dumps(tmp_path: Path) -> None:
     entries = read_dump(path).entries
     lines = [f"{entry.key.tag} {entry.value_text()}" for entry in entries]
     tag, digest, kind = lines[50].split(" ")
-    digit = "0" if digit_at(digest) != "0" else "1"
+    digit = "0" if digest[-1] != "0" else "1"
     cases = {
         "digit": f"{tag} {digest[:-1]}{digit} {kind}",
-        "dtype": f"{tag} {digest} f64{kind[kind.index('['):]}",
+        "dtype": f"{tag} {digest} f64{kind[kind.index('[') :]}",
         "shape": f"{tag} {digest} f32[1]",
         "missing": None,
     }
@@ -158,11 +158,6 @@ def test_red_edited_dumps(tmp_path: Path) -> None:
         assert (status, tree.verdict, tree.first) == (1, "diverged", tag), name
     status, tree = compared(tmp_path, edited(path, "missing.dump", 50, None), path)
     assert (status, tree.first, tree.counts.extra) == (1, tag, 1)
-
-
-def digit_at(digest: str) -> str:
-    """The last digit."""
-    return digest[-1]
 
 
 def test_other_line_order_is_reported_and_no_verdict(tmp_path: Path) -> None:
@@ -181,7 +176,7 @@ def test_other_line_order_is_reported_and_no_verdict(tmp_path: Path) -> None:
     [
         ("garbage\n", " line 1: not a key: 'garbage'"),
         ("t0_l0_x 123 f32[1]\n", " line 1: hash has 3 digits, 16 needed: t0_l0_x"),
-        ("t0_l0_x 0123456789abcdef f32[1]", " line 1: truncated: the file ends inside"),
+        ("t0_l0_x 0123456789ab", " line 1: truncated: the file ends inside"),
         ("t0_x 0123456789abcdef f32[ 1]\n", " line 1: type 'f32[' is not dtype[shape]: t0_x"),
         ("# format parity-dump 9\n", " line 1: format 'parity-dump 9'; this parity reads"),
         ("t0_x 0123456789abcdef\n" * 2, " line 2: key t0_x appears twice in its segment"),
@@ -269,7 +264,7 @@ def test_report_renders_the_saved_run_again(tmp_path: Path) -> None:
     for dut in ("cpu", f"{ENGINES}:Moved@key=t4_l2_attn"):
         run = run_cli("diff", *SHORT, "--dut", dut, "--json", str(saved))
         again = run_cli("report", str(saved))
-        assert said(again) == (run.status, run.stdout.replace("\n  more in", "\n  more in"), "")
+        assert said(again) == (run.status, run.stdout, "")
         quiet = run_cli("report", str(saved), "-q")
         assert (quiet.status, quiet.stdout.count("\n")) == (run.status, 1)
         assert json.loads(run_cli("report", str(saved), "--format", "json").stdout) == json.loads(

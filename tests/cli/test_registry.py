@@ -36,9 +36,7 @@ def nothing_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry.metadata, "entry_points", lambda group: [])
 
 
-def test_engine_of_another_distribution(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_engine_of_another_distribution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tmp_path, monkeypatch, "acme", f"acme = {FAULTY}:Moved")
     assert registry.plugins(ENGINES)["acme"].distribution == "acme"
     assert registry.engine_class("acme") is engines_for_tests.Moved

@@ -121,7 +121,11 @@ def test_program_is_told_of_the_run(tmp_path: Path) -> None:
         ("exit 4", 2, f"ended with status 4: it said nothing\n{RUN_IT}"),
         ("echo why >&2; exit 4", 2, f"ended with status 4: why\n{RUN_IT}"),
         ("echo one; echo two; exit 4", 2, f"ended with status 4: two\n{RUN_IT}"),
-        (r"printf '\033[31m\377' >&2; exit 4", 2, "ended with status 4: \\x1b[31m\ufffd\n" + RUN_IT),
+        (
+            r"printf '\033[31m\377' >&2; exit 4",
+            2,
+            "ended with status 4: \\x1b[31m\ufffd\n" + RUN_IT,
+        ),
         ("kill -9 $$", 2, f"was ended by SIGKILL: it said nothing\n{RUN_IT}"),
         (
             'mkdir "$PARITY_DUMP"',
@@ -190,8 +194,7 @@ def test_red_program_as_ref() -> None:
         ),
         (
             ("--tokens-from", "own"),
-            "--tokens-from own: exec:true is told the ref's tokens\n"
-            "  next: leave the option out\n",
+            "--tokens-from own: exec:true is told the ref's tokens\n  next: leave the option out\n",
         ),
     ],
 )

@@ -73,9 +73,12 @@ def fma64(a: float, b: float, c: float) -> float:
 
 
 def fma32(a: np.float32, b: np.float32, c: np.float32) -> np.float32:
-    """a * b + c with one rounding to binary32; anything not finite is left to the plain form."""
-    if not (np.isfinite(a) and np.isfinite(b) and np.isfinite(c)):
+    """a * b + c with one rounding to binary32; a factor not finite is left to the plain form."""
+    if not (np.isfinite(a) and np.isfinite(b)):
         return np.float32(np.float32(a * b) + c)
+    # The product is finite, however large: beside an infinity it does not count.
+    if not np.isfinite(c):
+        return np.float32(c)
     num, den = _exact_sum(float(a), float(b), float(c))
     if num == 0:
         return np.float32(np.float32(a * b) + c)

@@ -174,7 +174,7 @@ def _scored(name: str, q: Sequence[Number], k: Sequence[Number], sm: Number, wro
 def _scores() -> Iterator[Rule]:
     absorbed = (2**24, 1, -(2**24), -1)
     yield _scored("the dot ascends", absorbed, (1, 1, 1, 1), 1, "dot descending")
-    yield _scored("the dot is rounded", (4097, -1, -1), (4097, 16785408, 1), 1, "dot fused")
+    yield _scored("the dot is rounded", (-1, 4097, -1), (16785408, 4097, 1), 1, "dot fused")
     wrong = "softmax scale in the query"
     yield _scored("dot, then sm_scale", (-3, 1), (25, 45), 1 / 30, wrong)
 

@@ -24,7 +24,7 @@ ONE_F16, THIRD_F16, TENTH_F16, SUBNORMAL_F16 = 0x3C00, 0x3555, 0x2E66, 0x0001
 ABSORBING = (2**24 + 2, 1, 3, -(2**24), 2**24)
 
 
-def _half(bits: int) -> Exact:
+def half_of(bits: int) -> Exact:
     """A positive binary16 pattern as an exact value."""
     exponent, fraction = bits >> 10, bits & 1023
     if exponent == 0:
@@ -51,7 +51,7 @@ def embedding() -> Iterator[Rule]:
     name = "weight 0 under a negative scale is -0"
     yield Rule("1.0", name, "embed", args, (zeros,), ("offset subtracted after scaling",))
     args = (np.array([[SUBNORMAL_F16]], np.uint16), qs, token)
-    tiny = [Exact(v) * _half(SUBNORMAL_F16) for v in values]
+    tiny = [Exact(v) * half_of(SUBNORMAL_F16) for v in values]
     name = "a subnormal scale widens exactly"
     yield Rule("1.0", name, "embed", args, (f32s(*tiny)[None],), ("subnormal scales flushed",))
 
@@ -71,7 +71,7 @@ def _q4_block(w: dict[int, int], x: dict[int, Number]) -> Exact:
 def _q4_rule(
     name: str, scale: int, w: dict[int, int], x: dict[int, Number], wrong: tuple[str, ...]
 ) -> Rule:
-    out = Exact(0) + _half(scale) * _q4_block(w, x)
+    out = Exact(0) + half_of(scale) * _q4_block(w, x)
     args = (np.array([[scale]], np.uint16), packed(w)[None], row(*spread(x)))
     return Rule("1.3", name, "q4_matvec", args, (f32s(out)[None],), wrong)
 
@@ -141,7 +141,7 @@ def _expert_rule(
     """One expert, one row; block b holds one weight and the code codes[b]."""
     scales = exacts(s_a)
     terms = [
-        (Exact(weight * code) * _half(scale)) * s for code, s in zip(codes, scales, strict=True)
+        (Exact(weight * code) * half_of(scale)) * s for code, s in zip(codes, scales, strict=True)
     ]
     count = len(codes)
     q = np.zeros((1, 1, count * 32), np.int16)

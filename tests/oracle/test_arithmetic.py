@@ -73,6 +73,15 @@ def test_fma32_rounds_once() -> None:
     assert unlike > 50
 
 
+def test_fma32_beside_infinity() -> None:
+    """The product of two finite floats is finite before it is rounded."""
+    top, inf = np.finfo(F).max, F(np.inf)
+    assert rounding.fma32(-top, top, inf) == inf
+    assert rounding.fma32(top, top, F(0)) == inf
+    with np.errstate(invalid="ignore"):
+        assert np.isnan(rounding.fma32(-inf, top, inf))
+
+
 def test_fma64_rounds_once() -> None:
     """(1 + 2^-52)^2 - 1 keeps its last bit only when the product is not rounded."""
     a = 1.0 + 2.0**-52

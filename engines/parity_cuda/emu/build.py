@@ -10,7 +10,6 @@ import hashlib
 import os
 import platform
 import re
-import stat
 import subprocess
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,6 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
+import parity.cache
 from parity.errors import InputError, ParityBug
 from parity_cuda.emu.compiler import Compiler, find_compiler
 from parity_cuda.emu.translate import Unit, translate
@@ -50,7 +50,8 @@ FLAGS = (
 )
 MODES: dict[str, tuple[str, ...]] = {
     # -fwrapv: integers wrap as on the device, whatever the optimiser could conclude.
-    "fast": ("-O2", "-fwrapv"),
+    # --no-undefined: a function that is nowhere is named now, not when the module is loaded.
+    "fast": ("-O2", "-fwrapv", "-Wl,--no-undefined"),
     "asan": (
         *("-O1", "-g", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all"),
         # The last one is no part of `undefined`: a cast out of range saturates on the device only.
@@ -108,34 +109,8 @@ def build_module(
 
 
 def cache_folder(env: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder of built modules, made with mode 0700.
-
-    ``emu`` in ``$PARITY_CACHE``, else in ``$XDG_CACHE_HOME/parity``, else in ``~/.cache/parity``.
-    Raises InputError where others could put a library there for us to load.
-    """
-    folder = _cache_base(env) / "emu"
-    other = "set PARITY_CACHE to a folder of your own"
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        folder.mkdir(mode=0o700, exist_ok=True)
-        status = folder.stat()
-    except OSError as error:
-        raise InputError(
-            f"cannot make the cache folder {folder}: {error.strerror}", other
-        ) from None
-    if status.st_uid != os.geteuid():
-        raise InputError(f"the cache folder {folder} belongs to user {status.st_uid}", other)
-    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise InputError(f"others can write to the cache folder {folder}", f"chmod 700 {folder}")
-    return folder
-
-
-def _cache_base(env: Mapping[str, str]) -> Path:
-    if chosen := env.get("PARITY_CACHE"):
-        return Path(chosen)
-    home = env.get("XDG_CACHE_HOME", "")
-    # The XDG standard has relative paths ignored.
-    return (Path(home) if os.path.isabs(home) else Path.home() / ".cache") / "parity"
+    """Return the private folder of built modules: ``emu`` in the user's cache of parity."""
+    return parity.cache.cache_folder("emu", env)
 
 
 def _check_names(sources: Mapping[str, str]) -> None:
@@ -176,14 +151,8 @@ def _compile(unit: Unit, flags: Sequence[str], compiler: Compiler, path: Path) -
             (folder / file).write_text(text)
         command = [*compiler.command, "-x", "c++", *flags, f"-I{SHIM}", "-I."]
         # Reports of a sanitizer name ./rmsnorm.cu, not a folder that is gone.
-        command += [
-            f"-fdebug-prefix-map={folder}=.",
-            "unit.cpp",
-            "-o",
-            "unit.so",
-            "-lpthread",
-            "-lm",
-        ]
+        command += [f"-fdebug-prefix-map={folder}=.", "unit.cpp", "-o", "unit.so"]
+        command += ["-lpthread", "-lm"]
         env = {**os.environ, "LC_ALL": "C"}
         env.setdefault("ZIG_GLOBAL_CACHE_DIR", str(path.parent / "zig"))
         done = subprocess.run(
@@ -199,7 +168,9 @@ def _compile_error(output: str, unit: Unit, command: Sequence[str], log: Path) -
     advice = f"fix the kernel source; everything the compiler said: {log}"
     error = _ERROR.search(output)
     if error is None:
-        first = next((line.strip() for line in output.splitlines() if line.strip()), "no output")
+        lines = [line.strip() for line in output.splitlines() if line.strip()]
+        named = [line for line in lines if re.search(r"undefined|\berror\b", line)]
+        first = next(iter(named or lines), "no output")
         return InputError(f"the kernel sources do not compile: {first}", advice)
     place = f"{error['file']}:{error['line']}"
     if Path(error["file"]).parent == SHIM:
@@ -209,6 +180,6 @@ def _compile_error(output: str, unit: Unit, command: Sequence[str], log: Path) -
 
 def _caller(output: str, unit: Unit) -> str | None:
     """Return the first place in a kernel text that an error inside the shim comes from."""
-    names = "|".join(map(re.escape, re.findall(r'^#line 1 "(.*)"$', unit.text, re.MULTILINE)))
+    names = "|".join(map(re.escape, unit.files))
     found = re.search(rf"^(?:In file included from )?((?:{names}):\d+)", output, re.MULTILINE)
     return found[1] if found else None

@@ -52,16 +52,24 @@ def find_compiler(env: Mapping[str, str] = os.environ) -> Compiler:
     Raises InputError when PARITY_CXX is set and does not run (no other one is taken silently),
     and NotRunError when there is no compiler at all.
     """
-    if chosen := shlex.split(env.get("PARITY_CXX", "")):
-        version = _version(tuple(chosen))
+    if chosen := env.get("PARITY_CXX", "").strip():
+        command = tuple(_words(chosen))
+        version = _version(command)
         if version is None:
-            message = f"PARITY_CXX names a compiler that does not run: {env['PARITY_CXX']}"
+            message = f"PARITY_CXX names a compiler that does not run: {chosen}"
             raise InputError(message, "set it to a C++ compiler, or unset it")
-        return Compiler(tuple(chosen), version)
+        return Compiler(command, version)
     for command in _commands(env):
         if (version := _version(command)) is not None:
             return Compiler(command, version)
     raise NotRunError("the emulator needs a C++ compiler and found none", _INSTALL)
+
+
+def _words(command: str) -> list[str]:
+    try:
+        return shlex.split(command)
+    except ValueError:  # a quote without its partner
+        return [command]
 
 
 def _commands(env: Mapping[str, str]) -> Iterator[tuple[str, ...]]:

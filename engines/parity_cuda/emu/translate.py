@@ -45,10 +45,11 @@ _KERNEL_FORM = 'write `extern "C" __global__ void name(...)`, neither a template
 
 @dataclass(frozen=True)
 class Unit:
-    """One translation unit: its text, the headers beside it, the kernels it offers."""
+    """One translation unit: its text, the headers beside it, what it was made from and offers."""
 
     text: str
     headers: dict[str, str]
+    files: tuple[str, ...]
     kernels: tuple[str, ...]
 
 
@@ -59,32 +60,33 @@ def translate(sources: Mapping[str, str]) -> Unit:
     inline PTX outside ``#ifndef __CUDA_EMU__``, and where the texts hold no kernel at all.
     """
     numbers = count()  # over all files: two arrays of one unit never share memory
-    kernels: list[str] = []
+    kernels: dict[str, tuple[str, int]] = {}
     parts: dict[str, str] = {}
     for name in sorted(sources):
         code = _visible(sources[name])
         _refuse_ptx(name, code)
-        kernels.extend(_kernels(name, code))
+        kernels |= {kernel: (name, line) for kernel, line in _kernels(name, code)}
         parts[name] = _numbered(name, _place_shared(name, sources[name], code, numbers))
     if not kernels:
         raise InputError(f"no __global__ function in {', '.join(sorted(sources))}", _KERNEL_FORM)
-    names = tuple(dict.fromkeys(kernels))
     headers = {name: text for name, text in parts.items() if name.endswith(".cuh")}
     units = [text for name, text in parts.items() if name not in headers]
-    return Unit('#include "cuda_emu.h"\n' + "".join(units) + _table(names), headers, names)
+    text = '#include "cuda_emu.h"\n' + "".join(units) + _table(kernels)
+    return Unit(text, headers, tuple(parts), tuple(kernels))
 
 
-def _numbered(name: str, text: str) -> str:
+def _numbered(name: str, text: str, line: int = 1) -> str:
     """Make the compiler speak of this file and its lines."""
-    return f'#line 1 "{name}"\n{text}\n'
+    return f'#line {line} "{name}"\n{text}\n'
 
 
-def _table(kernels: tuple[str, ...]) -> str:
-    rows = "".join(f"EMU_KERNEL({name}), " for name in kernels)
-    return _numbered(
-        "table of kernels",
-        f'extern "C" const emu::Kernel emu_kernels[] = {{{rows}{{nullptr, nullptr, nullptr, 0}}}};',
+def _table(kernels: Mapping[str, tuple[str, int]]) -> str:
+    """Give the array that launch.py reads; each row counts as the line that declares its kernel."""
+    rows = (
+        _numbered(file, f"EMU_KERNEL({name}),", line) for name, (file, line) in kernels.items()
     )
+    end = "{nullptr, nullptr, nullptr, 0}};\n"
+    return 'extern "C" const emu::Kernel emu_kernels[] = {\n' + "".join(rows) + end
 
 
 def _blank(match: re.Match[str]) -> str:
@@ -139,10 +141,13 @@ def _branch(condition: str) -> _Branch:
     return _Branch.DEAD if _NOT_FOR_EMU.fullmatch(condition) else _Branch.UNKNOWN
 
 
+def _line(code: str, position: int) -> int:
+    return code.count("\n", 0, position) + 1
+
+
 def _refusal(name: str, code: str, position: int, what: str, next_step: str) -> InputError:
-    line = code.count("\n", 0, position) + 1
     shown = code[position:].split("\n", 1)[0].strip()
-    return InputError(f"{name}:{line}: {what}: {shown}", next_step)
+    return InputError(f"{name}:{_line(code, position)}: {what}: {shown}", next_step)
 
 
 def _refuse_ptx(name: str, code: str) -> None:
@@ -151,7 +156,7 @@ def _refuse_ptx(name: str, code: str) -> None:
         raise _refusal(name, code, found.start(), what, _PTX_FORM)
 
 
-def _kernels(name: str, code: str) -> Iterator[str]:
+def _kernels(name: str, code: str) -> Iterator[tuple[str, int]]:
     for token in re.finditer(r"\b__global__\b", code):
         before = code[: token.start()]
         match = _KERNEL.match(code, token.start())
@@ -160,7 +165,7 @@ def _kernels(name: str, code: str) -> Iterator[str]:
         if match is None or in_macro or re.search(r"\btemplate\b", before[start:]):
             what = "this declaration of a kernel is not understood"
             raise _refusal(name, code, token.start(), what, _KERNEL_FORM)
-        yield match[1]
+        yield match[1], _line(code, token.start())
 
 
 def _inside_function(code: str, position: int) -> bool:

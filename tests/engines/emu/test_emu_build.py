@@ -132,10 +132,9 @@ def test_cache_folder_is_private(tmp_path: Path) -> None:
     [
         ({"PARITY_CACHE": "BASE/a", "XDG_CACHE_HOME": "BASE/b"}, "BASE/a/emu"),
         ({"XDG_CACHE_HOME": "BASE/b"}, "BASE/b/parity/emu"),
-        ({"XDG_CACHE_HOME": "relative"}, "BASE/home/.cache/parity/emu"),
         ({}, "BASE/home/.cache/parity/emu"),
     ],
-    ids=["parity-cache", "xdg", "relative-xdg-ignored", "home"],
+    ids=["parity-cache", "xdg", "home"],
 )
 def test_where_the_cache_is(
     env: dict[str, str], expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -151,18 +150,22 @@ def test_cache_that_others_can_write_to_is_refused(tmp_path: Path, mode: int) ->
     folder = tmp_path / "emu"
     folder.mkdir()
     folder.chmod(mode)
-    with pytest.raises(InputError, match="others can write to the cache folder") as caught:
+    with pytest.raises(InputError, match=f"{folder} is writable by others"):
         cache_folder({"PARITY_CACHE": str(tmp_path)})
-    assert caught.value.next_step == f"chmod 700 {folder}"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PARITY_CACHE", str(tmp_path))
+        assert refusal(source(1)).message.endswith("is writable by others"), (
+            "nothing is built there"
+        )
     folder.chmod(0o755)
     assert cache_folder({"PARITY_CACHE": str(tmp_path)}) == folder
 
 
 def test_cache_of_someone_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: (tmp_path / ".").stat().st_uid + 1)
-    with pytest.raises(InputError, match=r"belongs to user \d+") as caught:
+    owner = tmp_path.stat().st_uid
+    monkeypatch.setattr(os, "getuid", lambda: owner + 1)
+    with pytest.raises(InputError, match="belongs to another user"):
         cache_folder({"PARITY_CACHE": str(tmp_path)})
-    assert "PARITY_CACHE" in caught.value.next_step
 
 
 def test_cache_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
