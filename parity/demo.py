@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from parity.diff import Ask, diff_engines
 from parity.keys import Key
@@ -62,6 +62,7 @@ def run_demo(run: Run, progress: Progress) -> Demo:
     """Compare the CPU engine with a copy of itself, first with the fault, then without."""
     spec = EngineSpec(ENGINE, ENGINE)
     ref, dut = (open_side(role, spec, run, progress) for role in ("ref", "dut"))
-    faulty = Side("dut", "cpu with a planted fault", PlantedEngine(dut.engine, PLANTED))
+    planted = cast(Engine, PlantedEngine(dut.engine, PLANTED))
+    faulty = Side("dut", "cpu with a planted fault", planted)
     ask = Ask(reproduce="parity demo")
     return Demo(diff_engines(ref, faulty, run, ask), diff_engines(ref, dut, run, ask))

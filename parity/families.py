@@ -78,7 +78,7 @@ def dumped_fields(config: ModelConfig, asked: Sequence[str] = ()) -> tuple[str, 
             near = difflib.get_close_matches(name, known, 1)
             hint = f"did you mean +{near[0]}? " if near else ""
             raise InputError(f"unknown field {name!r}", f"{hint}known: +{', +'.join(known)}")
-    absent = _SCALES if config.kv == "f32" else ()
+    absent: tuple[str, ...] = _SCALES if config.kv == "f32" else ()
     absent += () if config.family == "moe" else _ROUTER
     if config.family == "hybrid":
         own = dict.fromkeys((*_GATED, *(field for field in _GDN if field != "s")))

@@ -112,7 +112,7 @@ def greedy(logits: np.ndarray) -> int:
 def tokens_for_dut(run: Run, ref_fed: Sequence[int]) -> Sequence[int]:
     """What the dut is fed at P, P+1, ...: the ref's tokens, or none where it follows itself.
 
-    With the ref's state handed over it has no choice of its own before P, so the first is the ref's.
+    With the ref's state handed over it has no choice of its own before P, the first is the ref's.
     """
     if run.tokens_from == "ref":
         return ref_fed

@@ -39,8 +39,7 @@ def attention_layer(
     rows.show(number, "attn", attn)
     if gate is not None:
         plain, attn = attn, rows.f32("gated", config.n_q, config.head_dim)
-        flat = [buffer.reshape(rows.count, -1) for buffer in (attn, plain, gate)]
-        rows.ops.sigmoid_gate(*flat, rows.variants)
+        rows.ops.sigmoid_gate(attn, plain, gate, rows.variants)
         rows.show(number, "gated", attn)
     return rows.matvec("mixed", weights.o_proj, attn, config.hidden)
 

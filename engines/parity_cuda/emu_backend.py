@@ -97,8 +97,9 @@ def schedule_of(options: Mapping[str, str]) -> Schedule:
     if "shuffled" in options:
         seed = _number("shuffled", options["shuffled"] or "2")
         return Schedule(order="shuffled", seed=seed, threads=threads)
-    order = "descending" if "descending" in options else "ascending"
-    return Schedule(order=order, threads=threads)
+    if "descending" in options:
+        return Schedule(order="descending", threads=threads)
+    return Schedule(order="ascending", threads=threads)
 
 
 def _number(name: str, text: str) -> int:

@@ -48,8 +48,7 @@ def _moe(
     rows.show(number, "gate", gate)
     experts(up, weights.up, ids, probs, given, variants & ~FOLD_P)
     rows.show(number, "up", up)
-    flat = [buffer.reshape(-1, config.inter) for buffer in (act, gate, up)]
-    rows.ops.swiglu(*flat, variants)
+    rows.ops.swiglu(act, gate, up, variants)
     rows.show(number, "act", act)
     down, x = rows.f32("down", ranks, config.hidden), rows.f32("x", config.hidden)
     folded = folds(weights.down, variants)

@@ -42,8 +42,7 @@ def gdn_layer(rows: Rows, number: int, weights: Gdn, nrm: Buffer, parts: Parts) 
         rows.tap(rows.pos + m, number, "o", o[m])
     gn = rows.f32("gn", value_heads, value_width)
     normed = rows.headnorm("gdn_normed", o, weights.norm)
-    flat = [buffer.reshape(count, -1) for buffer in (gn, normed, z)]
-    ops.silu_gate(*flat, rows.variants)
+    ops.silu_gate(gn, normed, z, rows.variants)
     rows.show(number, "gn", gn)
     return rows.matvec("mixed", weights.out_proj, gn, config.hidden)
 

@@ -11,6 +11,7 @@ import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from parity.cache import cache_folder
 from parity.errors import InputError, NotRunError
@@ -75,7 +76,7 @@ def _compile_error(log: str, arch: str) -> InputError:
     return InputError(f"a kernel does not compile for {arch}: {first}", "mend that kernel")
 
 
-def _binding():  # type: ignore[no-untyped-def]
+def _binding() -> Any:
     """CuPy's low-level NVRTC binding; its own compile path needs a driver."""
     try:
         from cupy_backends.cuda.libs import nvrtc

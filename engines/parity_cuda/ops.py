@@ -21,6 +21,11 @@ def _blocks(count: int) -> int:
     return -(-count // THREADS)
 
 
+def size(buffer: Buffer) -> int:
+    """Elements of a buffer, whatever its shape."""
+    return int(np.prod(buffer.shape))
+
+
 def padded(count: int) -> int:
     """The smallest power of two that is not below ``count``."""
     return 1 << (count - 1).bit_length()
@@ -106,7 +111,7 @@ class Ops:
 
     def quant16(self, q: Buffer, scale: Buffer, x: Buffer, variants: int) -> None:
         """Contract 1.4."""
-        blocks = x.shape[0] * scale.shape[1]
+        blocks = size(scale)
         args = [q, scale, x, _int(variants), _int(blocks)]
         self.backend.launch("quant16", (_blocks(blocks),), THREADS, args)
 
@@ -149,12 +154,12 @@ class Ops:
 
     def add(self, out: Buffer, a: Buffer, b: Buffer) -> None:
         """Contract 2, the residual."""
-        n = a.shape[0] * a.shape[1]
+        n = size(a)
         self.backend.launch("add", (_blocks(n),), THREADS, [out, a, b, _int(n)])
 
     def swiglu(self, out: Buffer, gate: Buffer, up: Buffer, variants: int) -> None:
         """Contract 1.9."""
-        n = gate.shape[0] * gate.shape[1]
+        n = size(gate)
         args = [out, gate, up, _int(variants), _int(n)]
         self.backend.launch("swiglu", (_blocks(n),), THREADS, args)
 
@@ -220,13 +225,13 @@ class Ops:
 
     def sigmoid_gate(self, out: Buffer, x: Buffer, gate: Buffer, variants: int) -> None:
         """Contract 3.1."""
-        n = x.shape[0] * x.shape[1]
+        n = size(x)
         args = [out, x, gate, _int(variants), _int(n)]
         self.backend.launch("sigmoid_gate", (_blocks(n),), THREADS, args)
 
     def silu_gate(self, out: Buffer, x: Buffer, z: Buffer, variants: int) -> None:
         """Contract 3.2."""
-        n = x.shape[0] * x.shape[1]
+        n = size(x)
         args = [out, x, z, _int(variants), _int(n)]
         self.backend.launch("silu_gate", (_blocks(n),), THREADS, args)
 

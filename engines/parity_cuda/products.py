@@ -43,9 +43,7 @@ class ExpertInput:
     def int16(self) -> tuple[Buffer, Buffer]:
         """q: (M, G, n) int16; scale: (M, G, n / 32) f32."""
         if not self.made:
-            rows = self.x.shape[0] * self.x.shape[1]
-            flat = [buffer.reshape(rows, -1) for buffer in (self.q, self.scale, self.x)]
-            self.ops.quant16(*flat, self.variants)
+            self.ops.quant16(self.q, self.scale, self.x, self.variants)
             self.made = True
         return self.q, self.scale
 

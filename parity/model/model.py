@@ -22,7 +22,10 @@ BLOCK = 32  # weights of one Q4_0 block
 class Model(Protocol):
     """What an engine loads. Every tensor is C-contiguous; names are those of ``tensor_names``."""
 
-    config: ModelConfig
+    @property
+    def config(self) -> ModelConfig:
+        """Sizes and constants."""
+        ...
 
     @property
     def label(self) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 from parity.model.generator import prompt_tokens
 from parity.model.model import Model
 from parity.probe import Ask, Found, OpenSide
+from parity.protocol import Step
 from parity.run import Side
 from parity.status import Verdict
 from parity_probes.blocks import Outcome, compare_outcomes, plan_for
@@ -62,7 +63,7 @@ def _run(side: Side, model: Model, size: int, more: int) -> Outcome:
     tokens = prompt_tokens(seed, PROMPT + more, model.config.vocab)
     plan = plan_for(model.config)
     engine.reset()
-    steps = []
+    steps: list[Step] = []
     for at in range(0, PROMPT, size):
         part = tokens[at : min(at + size, PROMPT)]
         steps += engine.step_rows(part, plan) if size > 1 else [engine.step(part[0], plan)]

@@ -11,7 +11,7 @@ from typing import TextIO
 
 from parity.presenting import Options, require_consistent, write_text
 from parity.status import Verdict
-from parity.tree import ElementRow, Elements, KeyRow, KeyState, Tree
+from parity.tree import CONTAMINATED, ElementRow, Elements, KeyRow, KeyState, Tree
 from parity_reports import wording
 from parity_reports.layout import INDENT, Line, Page, measure, paint
 from parity_reports.values import parse_key, parse_value
@@ -107,7 +107,7 @@ def _red_facts(page: Page, tree: Tree) -> None:
     if tree.inputs:
         page.fact("inputs", wording.inputs_sentence(tree))
     start = next((s for s in tree.states if s.when == "start" and not s.equal), None)
-    if start is not None and tree.reason == wording.CONTAMINATED:
+    if start is not None and tree.reason == CONTAMINATED:
         page.fact("start", wording.parts_sentence(start))
     elif not all(state.equal for state in tree.states):
         page.fact("states", wording.states_sentence(tree.states))
@@ -154,7 +154,7 @@ def _reproduce(page: Page, tree: Tree) -> None:
 
 def _panels(page: Page, tree: Tree, json_path: str) -> None:
     """The strip and the elements; after a contaminated start only those of the decoding."""
-    if tree.reason == wording.CONTAMINATED:
+    if tree.reason == CONTAMINATED:
         if tree.decode is not None and tree.decode.verdict is Verdict.DIVERGED:
             _panels(page, tree.decode, json_path)
         return

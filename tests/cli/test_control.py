@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from parity.compare import compare_dumps
 from parity.control import dump_control
 from parity.diff import Ask, finish_dumps
-from parity.compare import compare_dumps
 from parity.dump import MAIN, Dump, Entry, TensorType
 from parity.keys import Key
 from parity.status import Verdict

@@ -10,6 +10,7 @@ from unittest import mock
 
 import pytest
 
+from parity.__main__ import main
 from parity.cli import diffing
 from parity.dump_reader import read_dump
 from parity.errors import NotRunError
@@ -31,8 +32,6 @@ def on_terminal(*words: str) -> tuple[str, str]:
     argv = mock.patch.object(sys, "argv", ["parity", *words])
     streams = mock.patch.multiple(sys, stdout=out, stderr=err)
     with argv, streams, pytest.raises(SystemExit):
-        from parity.__main__ import main
-
         main()
     return out.getvalue(), err.getvalue()
 

@@ -14,7 +14,11 @@ import numpy as np
 import pytest
 
 from parity.dump_reader import parse_dump, read_dump
+from parity.keys import Key
+from parity.model.model import synthetic
+from parity.protocol import EngineSettings, Plan
 from parity.tree import Tree
+from parity_cpu.engine import Engine
 from tests.cli.running import ENGINES, SHORT, said, written_dump
 from tests.cli_runner import run_cli
 
@@ -239,11 +243,6 @@ def test_tensor_files_show_elements(tmp_path: Path) -> None:
 
 
 def test_engine_against_tensors_of_the_same_keys(tmp_path: Path) -> None:
-    from parity.keys import Key
-    from parity.protocol import EngineSettings, Plan
-    from parity_cpu.engine import Engine
-    from parity.model.model import synthetic
-
     engine = Engine(EngineSettings())
     engine.load(synthetic("moe-tiny", 7), 6)
     engine.prefill([1, 2, 3])

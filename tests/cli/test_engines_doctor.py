@@ -34,7 +34,7 @@ def test_engines_are_listed_with_what_they_offer() -> None:
         at = lines.index(f"{name:<6}  parity-harness {Engine.version}")
         assert lines[at + 1].startswith("        tiers         exact")
         assert lines[at + 2].startswith("        variants      ")
-        assert lines[at + 3].startswith("        capabilities  capture, inject, ")
+        assert lines[at + 3].startswith("        capabilities  capture, ")
 
 
 def test_engines_as_json(tmp_path: Path) -> None:

@@ -19,24 +19,32 @@ def parameters(op: Callable[..., Any]) -> list[str]:
 
 
 def op_arguments(
-    op_name: str, names: Sequence[str], outputs: Sequence[Any], args: check.Args
+    op_name: str, names: Sequence[str], outputs: Sequence[Any], args: check.Args, mask: int = 0
 ) -> list[Any]:
     """Outputs first, then the oracle's inputs in order, with what only engines take between them.
 
-    ``variants`` is 0, the exact tier. What the exact tier must not read is NaN: ``scratch``, and
-    the probabilities of ``expert_matvec``.
+    ``mask``: the variants, 0 for the exact tier. What the exact tier must not read is NaN: the
+    probabilities of ``expert_matvec``, and ``scratch``.
     """
-    # The router's k is the length of its outputs.
-    inputs = iter((args[0], args[2]) if op_name == "router_topk" else args)
-    found: list[Any] = list(outputs)
-    for name in names[len(outputs) :]:
-        if name == "variants":
-            found.append(0)
-        elif name == "scratch":
-            found.append(np.full(1, np.nan, np.float32))
-        elif name == "probs" and op_name == "expert_matvec":
-            found.append(np.full(args[2].shape, np.nan, np.float32))
-        else:
-            found.append(next(inputs))
+    added = {"variants": mask, "scratch": _scratch(outputs, args, mask)}
+    if op_name == "l2norm":
+        added["stride"] = int(np.prod(outputs[0].shape[1:]))
+    if op_name == "router_topk":  # its k is the length of its outputs
+        args = (args[0], args[2])
+    if op_name == "expert_matvec":
+        added["probs"] = args[5] if len(args) > 5 else np.full(args[2].shape, np.nan, np.float32)
+        args = args[:5]
+    inputs = iter(args)
+    wanted = names[len(outputs) :]
+    found = [*outputs, *(added[name] if name in added else next(inputs) for name in wanted)]
     assert not list(inputs), f"{op_name}: inputs are left over"
     return found
+
+
+def _scratch(outputs: Sequence[Any], args: check.Args, mask: int) -> Array:
+    """What attention may need: 2 * (keys padded to a power of two) for each row and head."""
+    if not mask or len(outputs[0].shape) < 3 or not isinstance(args[-1], int):
+        return np.full(1, np.nan, np.float32)
+    rows, heads = outputs[0].shape[:2]
+    keys = 1 << (args[-1] + rows - 1).bit_length()
+    return np.full((rows, heads, 2 * keys), np.nan, np.float32)

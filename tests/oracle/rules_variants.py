@@ -243,7 +243,11 @@ def attention() -> Iterator[VariantRule]:
     for names, scores, v in (
         ({"two_pass"}, (-1, -1, -1, -1, 0), (3, -7, 11, 2, 5)),
         ({"exp_via_double"}, (0, point), (0, 127)),
-        ({"two_pass", "exp_via_double"}, (point, 0, -1, -1, -1), (31, 7, 11, -2, 5)),
+        (
+            {"two_pass", "exp_via_double"},
+            (0, -1, point, point, point, -1, -1),
+            (-27, 90, 13, -119, 67, 58, 88),
+        ),
     ):
         s, values = exacts(scores), exacts(v)
         out = (f32s(_attention(s, values, frozenset(names))).reshape(1, 1, 1),)

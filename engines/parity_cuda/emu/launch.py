@@ -90,6 +90,12 @@ class _Entry(ctypes.Structure):
     )
 
 
+def _number(row: _Parameter) -> tuple[int, str] | None:
+    """Width and kind of a number, as in _SCALARS; None for a pointer."""
+    kind = chr(row.kind)
+    return None if kind in "pc" else (row.bytes, kind)
+
+
 class _Kernel:
     """One kernel's parameters, and how its arguments are packed: 8 bytes each."""
 
@@ -97,9 +103,9 @@ class _Kernel:
         self.index = index
         self.name = entry.name.decode()
         rows = [entry.parameters[i] for i in range(entry.count)]
-        self.parameters = [(chr(row.kind), row.bytes, row.pointee) for row in rows]
+        self.parameters = [(chr(row.kind), row.pointee, _number(row)) for row in rows]
         layout = (
-            "Q" if kind in "pc" else f"{size}s{8 - size}x" for kind, size, _ in self.parameters
+            f"{number[0]}s{8 - number[0]}x" if number else "Q" for *_, number in self.parameters
         )
         self._struct = struct.Struct("=" + "".join(layout))
 
@@ -109,19 +115,19 @@ class _Kernel:
             message = f"{len(self.parameters)} arguments, not {len(args)}"
             raise ParityBug(f"kernel {self.name} takes {message}")
         words: list[int | bytes] = []
-        for (kind, size, pointee), arg in zip(self.parameters, args, strict=True):
-            if kind == "p" or kind == "c":
-                if not isinstance(arg, np.ndarray) or (pointee and arg.itemsize != pointee):
-                    raise self._wrong(len(words), f"a pointer to {pointee or 'any'} bytes", arg)
-                try:
-                    words.append(ctypes.addressof(_view(arg)))
-                except (TypeError, ValueError):
-                    words.append(self._address(len(words), kind, arg))
-            elif _SCALARS.get(type(arg)) == (size, "f" if kind == "f" else "i"):
+        for (kind, pointee, number), arg in zip(self.parameters, args, strict=True):
+            if number is not None:
+                if _SCALARS.get(type(arg)) != number:
+                    what = "a float" if kind == "f" else "an integer"
+                    raise self._wrong(len(words), f"{what} of {number[0]} bytes", arg)
                 words.append(bytes(arg.data))
-            else:
-                what = "a float" if kind == "f" else "an integer"
-                raise self._wrong(len(words), f"{what} of {size} bytes", arg)
+                continue
+            if not isinstance(arg, np.ndarray) or (pointee and arg.itemsize != pointee):
+                raise self._wrong(len(words), f"a pointer to {pointee or 'any'} bytes", arg)
+            try:
+                words.append(ctypes.addressof(_view(arg)))
+            except (TypeError, ValueError):
+                words.append(self._address(len(words), kind, arg))
         return self._struct.pack(*words)
 
     def _address(self, index: int, kind: str, array: Array) -> int:

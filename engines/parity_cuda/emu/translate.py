@@ -82,9 +82,7 @@ def _numbered(name: str, text: str, line: int = 1) -> str:
 
 def _table(kernels: Mapping[str, tuple[str, int]]) -> str:
     """Give the array that launch.py reads; each row counts as the line that declares its kernel."""
-    rows = (
-        _numbered(file, f"EMU_KERNEL({name}),", line) for name, (file, line) in kernels.items()
-    )
+    rows = (_numbered(file, f"EMU_KERNEL({name}),", line) for name, (file, line) in kernels.items())
     end = "{nullptr, nullptr, nullptr, 0}};\n"
     return 'extern "C" const emu::Kernel emu_kernels[] = {\n' + "".join(rows) + end
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from parity.variants import variant_mask
 from parity_cuda.backend import Backend, Buffer
 from parity_cuda.ops import Ops
 from tests.engines.op_arguments import op_arguments, parameters
@@ -30,14 +31,19 @@ class OpRunner:
         """The outputs of an op that the oracle knows."""
         return self.run_for(op_name, args, check.output_specs(op_name, args))
 
+    def run_variants(self, op_name: str, args: check.Args, names: frozenset[str]) -> check.Outputs:
+        """The same with variants."""
+        specs = check.output_specs(op_name, args)
+        return self.run_for(op_name, args, specs, variant_mask(names))
+
     def run_for(
-        self, op_name: str, args: check.Args, specs: tuple[check.Spec, ...]
+        self, op_name: str, args: check.Args, specs: tuple[check.Spec, ...], mask: int = 0
     ) -> check.Outputs:
         """The op's outputs; what a kernel did to its inputs is copied back into ``args``."""
         held = [self._output(spec) for spec in specs]
         method = getattr(self.ops, op_name)
         outputs = [buffer for _, buffer in held]
-        given = op_arguments(op_name, parameters(method), outputs, args)
+        given = op_arguments(op_name, parameters(method), outputs, args, mask)
         sent = [self._sent(value) if at >= len(held) else value for at, value in enumerate(given)]
         method(*sent)
         for value, buffer in zip(given[len(held) :], sent[len(held) :], strict=True):

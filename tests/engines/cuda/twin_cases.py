@@ -12,78 +12,105 @@ from tests.engines.op_arguments import op_arguments, parameters
 from tests.oracle import check
 
 SEED = 20_261_130
+F = np.float32
 Array = np.ndarray[Any, np.dtype[Any]]
-Case = tuple[str, check.Spec, check.Args]
+Specs = tuple[check.Spec, ...]
+Case = tuple[str, Specs, check.Args]
+Runner = Callable[[str, check.Args, Specs], check.Outputs]
 
 
 def _wide(rng: np.random.Generator, *shape: int) -> Array:
     """Values of both signs over many binades, so that an order of addition shows."""
-    return np.ldexp(rng.standard_normal(shape), rng.integers(-12, 13, shape)).astype(np.float32)
+    return np.ldexp(rng.standard_normal(shape), rng.integers(-12, 13, shape)).astype(F)
 
 
-def _attention_f32(rng: np.random.Generator) -> Iterator[Case]:
-    for rows, heads, n_kv, hd, pos in ((1, 4, 2, 96, 0), (1, 4, 2, 96, 70), (3, 6, 2, 32, 40)):
-        # Of one size, or one key would outweigh all others and their scores would not show.
-        q = rng.standard_normal((rows, heads, hd)).astype(np.float32)
-        k = rng.standard_normal((pos + rows, n_kv, hd)).astype(np.float32)
-        v = _wide(rng, pos + rows, n_kv, hd)
-        scale = np.float32(1 / np.sqrt(hd))
-        name = f"{rows} rows, {heads}/{n_kv} heads of {hd} at {pos}"
-        yield name, (q.shape, np.float32), (q, k, v, scale, pos)
+def _tame(rng: np.random.Generator, *shape: int) -> Array:
+    """Values of size 1 or so: what goes through an exponential."""
+    return (2 * rng.standard_normal(shape)).astype(F)
 
 
-def _embed_f32(rng: np.random.Generator) -> Iterator[Case]:
-    for hidden in (5, 160):
-        w, tokens = _wide(rng, 7, hidden), np.array([3, 0, 6, 3], np.int32)
-        yield f"{hidden} wide", ((4, hidden), np.float32), (w, tokens)
+def _conv_step(rng: np.random.Generator) -> Iterator[Case]:
+    for channels in (1, 65, 320):
+        hist, qkv, w = _tame(rng, 3, channels), _tame(rng, channels), _tame(rng, channels, 4)
+        yield f"{channels} channels", (((channels,), F),), (hist, qkv, w)
 
 
-def _expert_f32_matvec(rng: np.random.Generator) -> Iterator[Case]:
-    for rows, cols, groups in ((96, 160, 1), (33, 70, 3)):
-        w = _wide(rng, 5, rows, cols)
-        ids = np.array([[4, 0, 2], [1, 1, 3]], np.int32)
-        x = _wide(rng, 2, groups, cols)
-        yield f"{rows} x {cols}, {groups} inputs", ((2, 3, rows), np.float32), (w, ids, x)
+def _decay_rates(rng: np.random.Generator) -> Iterator[Case]:
+    for heads in (1, 6, 70):
+        yield f"{heads} heads", (((heads,), F),), (_tame(rng, heads),)
 
 
-def _norm_tree(rng: np.random.Generator) -> Iterator[Case]:
-    for rows, d in ((1, 1), (3, 8), (2, 160), (1, 257)):
-        x, w = _wide(rng, rows, d), _wide(rng, d)
-        yield f"{rows} rows of {d}", (x.shape, np.float32), (x, w, np.float32(1e-6))
+def _delta_gates(rng: np.random.Generator) -> Iterator[Case]:
+    for rows, heads in ((1, 6), (3, 70)):
+        a, b = (8 * _tame(rng, rows, heads) for _ in range(2))
+        rates, dt_bias = -np.abs(_tame(rng, heads)), _tame(rng, heads)
+        shape = ((rows, heads), F)
+        yield f"{rows} rows of {heads}", (shape, shape), (a, b, rates, dt_bias)
 
 
-def _router_tree(rng: np.random.Generator) -> Iterator[Case]:
-    for rows, experts, cols in ((1, 8, 160), (3, 5, 33)):
-        w, x = _wide(rng, experts, cols), _wide(rng, rows, cols)
-        yield f"{rows} rows, {experts} x {cols}", ((rows, experts), np.float32), (w, x)
+def _delta_step(rng: np.random.Generator) -> Iterator[Case]:
+    for key_heads, heads, key_width, width in ((1, 1, 1, 1), (2, 6, 96, 96), (2, 4, 33, 70)):
+        q, k = (_wide(rng, key_heads, key_width) for _ in range(2))
+        s, v = _wide(rng, heads, key_width, width), _wide(rng, heads, width)
+        beta, g = (rng.random(heads, F) for _ in range(2))
+        name = f"{key_heads}/{heads} heads of {key_width} x {width}"
+        yield name, ((v.shape, F),), (s, q, k, v, beta, g)
+
+
+def _l2norm(rng: np.random.Generator) -> Iterator[Case]:
+    for rows, heads, width in ((1, 2, 96), (3, 2, 32), (2, 1, 5)):
+        x = _wide(rng, rows, heads, width)
+        yield f"{rows} rows, {heads} heads of {width}", ((x.shape, F),), (x, F(width**-0.5))
+
+
+def _gate(rng: np.random.Generator) -> Iterator[Case]:
+    for rows, n in ((1, 384), (3, 33)):
+        yield f"{rows} rows of {n}", (((rows, n), F),), (_wide(rng, rows, n), _tame(rng, rows, n))
+
+
+def _split_gate(rng: np.random.Generator) -> Iterator[Case]:
+    for rows, heads, hd in ((1, 4, 96), (3, 2, 5)):
+        shape = ((rows, heads, hd), F)
+        yield f"{rows} rows, {heads} of {hd}", (shape, shape), (_wide(rng, rows, heads, 2 * hd),)
 
 
 TABLES: dict[str, Callable[[np.random.Generator], Iterator[Case]]] = {
-    "attention_f32": _attention_f32,
-    "embed_f32": _embed_f32,
-    "expert_f32_matvec": _expert_f32_matvec,
-    "norm_tree": _norm_tree,
-    "router_tree": _router_tree,
+    "conv_step": _conv_step,
+    "decay_rates": _decay_rates,
+    "delta_gates": _delta_gates,
+    "delta_step": _delta_step,
+    "l2norm": _l2norm,
+    "sigmoid_gate": _gate,
+    "silu_gate": _gate,
+    "split_gate": _split_gate,
 }
+IN_PLACE = {"conv_step": 0, "delta_step": 0}  # which input is state that the op moves on
 
 
-def twin_output(op_name: str, spec: check.Spec, args: check.Args) -> Array:
-    """What the Numba op gives."""
+def numba_run(op_name: str, args: check.Args, specs: Specs) -> check.Outputs:
+    """What the Numba op gives; its inputs are changed as the op changes them."""
     op = getattr(import_module(f"parity_cpu.ops.{op_name}"), op_name)
-    out = np.full(spec[0], np.nan, spec[1])
-    op(*op_arguments(op_name, parameters(op), [out], args))
-    return out
+    outputs = tuple(np.full(shape, np.nan, dtype) for shape, dtype in specs)
+    op(*op_arguments(op_name, parameters(op), outputs, args))
+    return outputs
 
 
-def check_by_twin(
-    op_name: str, run: Callable[[str, check.Args, tuple[check.Spec, ...]], check.Outputs]
-) -> int:
-    """Raise OpMismatch where a backend's output is not the Numba twin's; returns the cases."""
+def cases_of(op_name: str) -> Iterator[Case]:
+    """Seeded cases of one op, the same at every call."""
+    yield from TABLES[op_name](np.random.default_rng(SEED))
+
+
+def check_by_twin(op_name: str, run: Runner) -> int:
+    """Raise OpMismatch where a backend differs from the Numba twin in an output, or in an input
+    after the run; returns how many cases were compared."""
     count = 0
-    for name, spec, args in TABLES[op_name](np.random.default_rng(SEED)):
-        ref, (dut,) = twin_output(op_name, spec, args), run(op_name, args, (spec,))
-        if (ref.dtype, ref.shape, ref.tobytes()) != (dut.dtype, dut.shape, dut.tobytes()):
-            wrong = int(check.differing(ref, dut, any_nan=False).sum())
-            raise check.OpMismatch(f"{op_name}[{name}]: {wrong} of {ref.size} differ")
+    for name, specs, args in cases_of(op_name):
+        ref_args, dut_args = (tuple(np.array(a) for a in args) for _ in range(2))
+        ref = (*numba_run(op_name, ref_args, specs), *ref_args)
+        dut = (*run(op_name, dut_args, specs), *dut_args)
+        for at, (one, other) in enumerate(zip(ref, dut, strict=True)):
+            if (one.dtype, one.shape, one.tobytes()) != (other.dtype, other.shape, other.tobytes()):
+                wrong = int(check.differing(one, other, any_nan=False).sum())
+                raise check.OpMismatch(f"{op_name}[{name}]: {wrong} of {one.size} in array {at}")
         count += 1
     return count
