@@ -9,6 +9,9 @@ import numpy as np
 
 from parity.dump import Entry
 from parity.errors import ParityError
+from parity.families import layer_fields
+from parity.fnv import BASES, fnv1a64_array
+from parity.keys import FINAL_FIELDS, Key, KeyOrder
 from parity.model.model import Model
 from parity.protocol import Engine, EngineSettings, Plan, Step
 from parity.run import Run
@@ -52,12 +55,19 @@ class Bench:
     @property
     def fields(self) -> tuple[str, ...]:
         """Every field of the model's family, the optional ones too, in dataflow order."""
-        return Run(self.model, self.tokens, extra_fields=("ffn",)).fields
+        return Run(self.model, self.tokens, extra_fields=("ffn", "s")).fields
 
     @property
     def plan(self) -> Plan:
         """Report every field of every step."""
         return Plan(self.fields)
+
+    def expected_keys(self, pos: int) -> list[Key]:
+        """Every key of one step, in dataflow order."""
+        config, fields = self.model.config, self.fields
+        layers = range(config.layers)
+        keys = [Key(pos, at, name) for at in layers for name in layer_fields(config, at, fields)]
+        return sorted([*keys, *(Key(pos, None, name) for name in FINAL_FIELDS)], key=KeyOrder())
 
     def offers(self, capability: str) -> bool:
         """Whether the engine has an optional capability."""
@@ -90,6 +100,12 @@ class Bench:
         """Raise ConformanceError where both engines can give their states and they differ."""
         if self.offers(STATE):
             self.require_none(where, state_difference(read_state(ref), read_state(dut)))
+
+    def require_digest_of_logits(self, step: Step, basis: int = BASES["fnv1a64"]) -> None:
+        """Raise ConformanceError unless the last entry is the digest of the step's logits."""
+        told = step.entries[-1]
+        same = told.digest == fnv1a64_array(step.logits, basis)
+        self.require(same, f"{told.key} is not the digest of the logits it gave")
 
     def require_refused(self, what: str, call: Callable[[], object]) -> None:
         """Raise ConformanceError unless ``call`` raises a ParityError."""

@@ -31,11 +31,13 @@ class Rung:
     """One tier or variant. ``flip``: (position, ref, dut) of the first other choice, or None.
 
     ``equal``: of the ``tokens`` choices at the decoded positions, how many are the ref's at that
-    position. ``tree``: the keys, both sides fed the ref's tokens.
+    position, the side following its own. ``fed``: the same, the side fed the ref's tokens.
+    ``tree``: the keys, both sides fed the ref's tokens.
     """
 
     name: str
     equal: int
+    fed: int
     tokens: int
     flip: tuple[int, int, int] | None
     tree: Tree
@@ -117,9 +119,14 @@ def _rung(name: str, trusted: tuple[Side, SideRun], dut: Side, run: Run, seed: i
         add_weights(tree, ref, dut)
     if tree.verdict is Verdict.SAME:
         check_control(tree, start_of(dut, run, fed), ref_run.dump, fed.dump, seed)
+    equal = (_equal(run, ref_run.choices, choices) for choices in (own, fed.choices))
+    return Rung(name, *equal, run.n, first_flip(ref_run.choices, own), tree)
+
+
+def _equal(run: Run, ref: Mapping[int, int], dut: Mapping[int, int]) -> int:
+    """Decoded positions with the same choice on both sides."""
     decoded = range(run.start, run.positions)
-    equal = sum(pos in ref_run.choices and own[pos] == ref_run.choices[pos] for pos in decoded)
-    return Rung(name, equal, run.n, first_flip(ref_run.choices, own), tree)
+    return sum(pos in ref and pos in dut and ref[pos] == dut[pos] for pos in decoded)
 
 
 def _plain(rung: Rung) -> dict[str, Any]:
@@ -130,7 +137,7 @@ def _plain(rung: Rung) -> dict[str, Any]:
     return {
         "name": rung.name,
         "dut": tree.dut,
-        "tokens": {"equal": rung.equal, "total": rung.tokens},
+        "tokens": {"equal": rung.equal, "fed_equal": rung.fed, "total": rung.tokens},
         "flip": flip,
         "first": tree.first,
         "keys": counts,

@@ -31,15 +31,24 @@ def label_parting(tree: Tree, ref: Dump, dut: Dump) -> None:
 
     Where no key before differs the verdict keeps its keys, and the note alone explains them.
     """
+    pos = note_parting(tree, ref, dut)
+    if pos is not None and tree.first is not None and Key.of_name(tree.first).pos < pos:
+        _mask(tree, (_before(ref, pos), _before(dut, pos)), pos)
+
+
+def note_parting(tree: Tree, ref: Dump, dut: Dump) -> int | None:
+    """Put the note of the parting first, in the place of the one that lists all tokens.
+
+    Returns its position, or None where the tokens do not part.
+    """
     parted = parting(ref, dut)
     if parted is None:
-        return
-    pos, *tokens = parted
-    text = f"tokens part at t{pos} (ref {tokens[0]}, dut {tokens[1]}): "
+        return None
+    pos, ref_token, dut_token = parted
+    text = f"tokens part at t{pos} (ref {ref_token}, dut {dut_token}): "
     text += "from there on the keys compare different inputs"
     tree.notes = [text, *(note for note in tree.notes if not note.startswith(_HEADER_NOTE))]
-    if tree.first is not None and Key.of_name(tree.first).pos < pos:
-        _mask(tree, (_before(ref, pos), _before(dut, pos)), pos)
+    return pos
 
 
 def _mask(tree: Tree, before: tuple[Dump, Dump], pos: int) -> None:

@@ -6,7 +6,7 @@ A probe compares through ``parity.compare`` and ``parity.states``; it prints not
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Protocol
 
@@ -15,14 +15,14 @@ from parity.run import Side
 from parity.status import Verdict
 
 FORMAT = "parity-probe"
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True)
 class Ask:
     """What the user wants. ``sizes``: values of M. ``starts``: first positions of a block.
     ``models``: one per seed. ``more``: further steps compared after each block. ``chunks``: sizes
-    a prompt is cut into. ``reproduce``: the command line without --m and --pos."""
+    a prompt is cut into. ``reproduce``: the command line as typed."""
 
     sizes: tuple[int, ...]
     starts: tuple[int, ...]
@@ -32,10 +32,47 @@ class Ask:
     reproduce: str = ""
 
 
+@dataclass(frozen=True)
+class Cost:
+    """One forward of ``m`` rows against ``m`` single steps, both without a tap: seconds (best of a
+    few rounds), and op calls or launches by name."""
+
+    m: int
+    rows_seconds: float
+    single_seconds: float
+    rows_calls: dict[str, int]
+    single_calls: dict[str, int]
+
+    @property
+    def totals(self) -> tuple[int, int]:
+        """Calls of the forward of M rows, calls of the M single steps."""
+        return sum(self.rows_calls.values()), sum(self.single_calls.values())
+
+    @property
+    def batched(self) -> bool:
+        """Whether the forward of M rows made fewer calls: else nothing was batched."""
+        rows, singles = self.totals
+        return rows < singles
+
+    @property
+    def row_by_row(self) -> list[str]:
+        """Ops that were called as often as in single steps."""
+        return sorted(
+            name
+            for name, count in self.rows_calls.items()
+            if self.m > 1 and count and count == self.single_calls.get(name)
+        )
+
+
 @dataclass
 class Found:
-    """Result of one probe. ``lines``: published lines, never cut. ``facts``: label and text.
-    ``failing``: the --m (and --pos) that reproduce a failure."""
+    """Result of one probe.
+
+    ``lines``: published lines, printed first and never cut. ``table``: lines under the headline.
+    ``facts``: label and text. ``brief``: the one line of ``-q`` after the verdict. ``first``: tag
+    of the first differing key. ``failing``: the options that reproduce a failure. ``compared``:
+    keys compared.
+    """
 
     name: str
     verdict: Verdict
@@ -45,6 +82,9 @@ class Found:
     first: str | None = None
     failing: str = ""
     compared: int = 0
+    brief: str = ""
+    table: list[str] = field(default_factory=list)
+    costs: list[Cost] = field(default_factory=list)
 
     def to_json(self) -> str:
         """Versioned JSON text."""
@@ -77,8 +117,3 @@ def worst(verdicts: Sequence[Verdict]) -> Verdict:
         if verdict in verdicts:
             return verdict
     return Verdict.SAME if verdicts else Verdict.NOT_RUN
-
-
-def counted(counts: Mapping[str, int]) -> int:
-    """Total of op calls or launches."""
-    return sum(counts.values())

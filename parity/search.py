@@ -22,6 +22,7 @@ from parity.dump import MAIN, Dump, Entry
 from parity.fnv import BASES
 from parity.keys import Key, KeyOrder
 from parity.model.generator import words
+from parity.parting import note_parting
 from parity.run import Run, Side, run_side, tokens_for_dut
 from parity.status import Verdict
 from parity.tree import CONTAMINATED, Search, Tree
@@ -55,6 +56,7 @@ def bisect_engines(ref: Side, dut: Side, run: Run, ask: Ask) -> Tree:
         explain(tree, starts, dumps)
     # The chained digests fold the types in: that they have none of their own says nothing.
     tree.notes = [note for note in tree.notes if not note.startswith(UNTYPED)]
+    note_parting(tree, ref_run.dump, dut_run.dump)
     add_states(tree, ref_run, dut_run)
     add_weights(tree, ref, dut)
     if tree.reason == CONTAMINATED:

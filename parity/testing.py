@@ -9,7 +9,6 @@ particular bits: an engine of any tier keeps its promises to itself.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -21,34 +20,42 @@ from parity.conformance import (
     STATE,
     Bench,
     ConformanceError,
-    State,
     bits,
-    copies,
     first_difference,
-    read_state,
     single_steps,
-    spoil,
-    state_difference,
-    write_state,
 )
-from parity.dtypes import dtype_name
 from parity.dump import TensorType
 from parity.errors import NotRunError, ParityBug
 from parity.families import field_type
 from parity.fnv import BASES, fnv1a64_array
-from parity.inject import move_element
-from parity.keys import FINAL_FIELDS, Key, KeyOrder
+from parity.keys import Key
 from parity.model.generator import prompt_tokens
 from parity.model.model import Model, synthetic
-from parity.protocol import CAPABILITIES, Engine, EngineSettings, Injection, Plan, Step
+from parity.promises import (
+    capture_matches_digests,
+    counters_count,
+    inject_moves_one_key,
+    rollback_restores,
+    rows_equal_steps,
+    state_round_trip,
+)
+from parity.protocol import CAPABILITIES, Engine, EngineSettings, Plan, Step
 from parity.registry import checked_engine
 
-__all__ = ["PROMISES", "Bench", "ConformanceError", "engine_conformance", "run_check"]
+__all__ = [
+    "PROMISES",
+    "Bench",
+    "ConformanceError",
+    "engine_conformance",
+    "run_check",
+    *("members", "weights", "shapes", "logits_are_a_copy", "prefill_equals_steps"),
+    *("reset_forgets", "tap_changes_nothing", "entries_are_typed", "capture_matches_digests"),
+    *("state_round_trip", "inject_moves_one_key", "rows_equal_steps", "rollback_restores"),
+    *("counters_count", "bad_token_is_refused", "full_cache_is_refused"),
+]
 
 DESCRIBED = ("device", "driver", "compiler", "options", "kernels", "emulated")
-ROW_PARTS = ("k", "ks", "v", "vs")  # state parts with one row a position
 STORED = {"float32": "f32", "uint16": "f16", "uint8": "u8"}  # as weights() names them
-_PART = re.compile(r"l\d+_(\w+)")
 
 
 def engine_conformance(
@@ -240,33 +247,19 @@ def entries_are_typed(bench: Bench) -> None:
     steps = single_steps(bench.open(), bench.tokens[:2], bench.plan)
     for pos, step in enumerate(steps):
         keys = [entry.key for entry in step.entries]
-        bench.require_none(f"step {pos}", _key_problem(keys, _expected_keys(bench, pos)))
+        bench.require_none(f"step {pos}", _key_problem(keys, bench.expected_keys(pos)))
         for entry in step.entries:
             kind = field_type(config, entry.key.field)
             bench.require(entry.type == kind, f"{entry.key} is {kind}, reported {entry.type}")
             bench.require(entry.nonfinite is None, f"{entry.key}: nonfinite {entry.nonfinite}")
-        _check_logits_digest(bench, step, BASES["fnv1a64"])
+        bench.require_digest_of_logits(step)
     some = Plan(("nrm", "attn", "logits"), places=frozenset({(1, 0), (1, None)}))
     picked = [entry for entry in steps[1].entries if some.wants(entry.key)]
     chosen = single_steps(bench.open(), bench.tokens[:2], some)
     bench.require(not chosen[0].entries, "entries at a position that was not asked for")
     bench.require_none("with fields and places", first_difference(picked, chosen[1].entries))
     other = bench.open().step(bench.tokens[0], Plan(("logits",), basis=BASES["kestrel-fnv"]))
-    _check_logits_digest(bench, other, BASES["kestrel-fnv"])
-
-
-def _check_logits_digest(bench: Bench, step: Step, basis: int) -> None:
-    told = step.entries[-1]
-    digest = fnv1a64_array(step.logits, basis)
-    bench.require(told.digest == digest, f"{told.key} is not the digest of the logits it gave")
-
-
-def _expected_keys(bench: Bench, pos: int) -> list[Key]:
-    """Every key of one step, in dataflow order."""
-    inner = [field for field in bench.fields if field not in FINAL_FIELDS]
-    layers = range(bench.model.config.layers)
-    keys = [Key(pos, layer, field) for layer in layers for field in inner]
-    return sorted([*keys, *(Key(pos, None, field) for field in FINAL_FIELDS)], key=KeyOrder())
+    bench.require_digest_of_logits(other, BASES["kestrel-fnv"])
 
 
 def _key_problem(keys: Sequence[Key], wanted: Sequence[Key]) -> str:
@@ -280,123 +273,6 @@ def _key_problem(keys: Sequence[Key], wanted: Sequence[Key]) -> str:
         return f"{next(key for key in keys if keys.count(key) > 1)} is reported twice"
     pairs = zip(keys, wanted, strict=True)
     return next((f"{one} stands where {other} belongs" for one, other in pairs if one != other), "")
-
-
-# --- capabilities --------------------------------------------------------------------------------
-
-
-def capture_matches_digests(bench: Bench) -> None:
-    """Capability ``capture``: the tensors asked for, no others, with the family's dtype and shape;
-    their bytes have the digest that was reported, and they are copies."""
-    config, asked = bench.model.config, _expected_keys(bench, 1)[::3]
-    engine = bench.open()
-    plan = replace(bench.plan, tensors=frozenset(asked))
-    step = single_steps(engine, bench.tokens[:2], plan)[1]
-    told = sorted(key.tag for key in step.tensors.keys() ^ set(asked))
-    bench.require(not told, f"{len(step.tensors)} of {len(asked)} tensors, not alike: {told[:3]}")
-    digests = {entry.key: entry.digest for entry in step.entries}
-    engine.prefill(bench.tokens[2:4])  # what is no copy changes here
-    for key in asked:
-        array = step.tensors[key]
-        kind, wanted = (
-            TensorType(dtype_name(array.dtype), array.shape),
-            field_type(config, key.field),
-        )
-        bench.require(kind == wanted, f"{key} is {wanted}, captured {kind}")
-        same = fnv1a64_array(array) == digests[key]
-        bench.require(same, f"{key}: the tensor does not have the digest that was reported")
-
-
-def state_round_trip(bench: Bench) -> None:
-    """Capability ``state``: what ``read_state`` gives, ``write_state`` restores bit for bit, in the
-    same engine and in a fresh one, and the steps after it have the same bytes. Both copy. A state
-    longer than the KV cache is refused and changes nothing."""
-    tokens, fresh, engine = bench.tokens, bench.open(), bench.open()
-    engine.prefill(tokens[:4])
-    state = read_state(engine)
-    saved = copies(state)
-    _check_parts(bench, saved, 4)
-    after = single_steps(engine, tokens[4:], bench.plan)
-    bench.require_none("a step wrote into what was read", state_difference(saved, state))
-    for where, target in (("a fresh engine", fresh), ("the same engine", engine)):
-        given = copies(saved)
-        target.reset()
-        write_state(target, given)
-        spoil(given)
-        bench.require_none(f"{where}, read back", state_difference(saved, read_state(target)))
-        spoil(read_state(target))
-        continued = single_steps(target, tokens[4:], bench.plan)
-        bench.require_same(f"{where}, continued", after, continued)
-    bench.require_same_state("after continuing", engine, fresh)
-    small = bench.open(3)
-    small.prefill(tokens[:2])
-    before = copies(read_state(small))
-    bench.require_refused("a state of 4 in a cache of 3", lambda: write_state(small, saved))
-    bench.require_none("after the refusal", state_difference(before, read_state(small)))
-
-
-def _check_parts(bench: Bench, state: State, length: int) -> None:
-    lengths = state.get("lengths", np.zeros(0))
-    kept = lengths.dtype.name == "int32" and lengths.tolist() == [length]
-    bench.require(kept, f"lengths is {lengths.dtype}{lengths.tolist()}, not int32[{length}]")
-    parts = {name: _PART.fullmatch(name) for name in state if name != "lengths"}
-    bench.require(bool(parts), "no part but lengths")
-    for name, found in parts.items():
-        bench.require(found is not None, f"a part is named {name!r}, not like l0_k")
-        if found is not None and found[1] in ROW_PARTS:
-            rows = state[name].shape[0]
-            bench.require(rows == length, f"{name} has {rows} rows, {length} were written")
-
-
-def inject_moves_one_key(bench: Bench) -> None:
-    """Capability ``inject``: the value behind the key is moved by the smallest step in that one
-    element, before it is hashed and used. Keys before it keep their bytes, keys of other positions
-    are not touched, and what is computed from the value differs."""
-    base = _injected(bench, None)
-    integer = [entry for entry in base.entries if entry.type and "int" in entry.type.dtype]
-    middle = base.entries[len(base.entries) // 2]
-    for entry in (base.entries[0], *integer[:1], middle):
-        step = _injected(bench, Injection(entry.key, _last_index(bench, entry.key)))
-        found = first_difference(base.entries, step.entries)
-        text = f"moved {entry.key}, and found {found or 'nothing'}"
-        bench.require(found.startswith(f"{entry.key} "), text)
-    step = _injected(bench, Injection(base.entries[0].key, _last_index(bench, base.entries[0].key)))
-    changed = sum(one != other for one, other in zip(base.entries, step.entries, strict=True))
-    bench.require(changed > 1, f"nothing after {base.entries[0].key} differs: it was not used")
-    _check_moved_logits(bench, base)
-    other = _injected(bench, Injection(Key(2, 0, "nrm"), 0))
-    bench.require_same("a key of another position", [base], [other])
-    if bench.offers("capture"):
-        _check_moved_tensor(bench, base.entries[1].key)
-
-
-def _check_moved_logits(bench: Bench, base: Step) -> None:
-    index = base.logits.size - 1
-    step = _injected(bench, Injection(base.entries[-1].key, index))
-    wanted = base.logits.copy()
-    move_element(wanted, index)
-    bench.require(bits(wanted) == bits(step.logits), "moved logits: others were returned")
-    _check_logits_digest(bench, step, BASES["fnv1a64"])
-
-
-def _check_moved_tensor(bench: Bench, key: Key) -> None:
-    asked = frozenset({key})
-    wanted = _injected(bench, None, asked).tensors[key].copy()
-    move_element(wanted, 1)
-    same = bits(wanted) == bits(_injected(bench, Injection(key, 1), asked).tensors[key])
-    bench.require(same, f"{key}: not the value with its element 1 moved by the smallest step")
-
-
-def _last_index(bench: Bench, key: Key) -> int:
-    return int(np.prod(field_type(bench.model.config, key.field).shape)) - 1
-
-
-def _injected(
-    bench: Bench, inject: Injection | None, tensors: frozenset[Key] = frozenset()
-) -> Step:
-    """The step at position 1, with one element moved."""
-    plan = replace(bench.plan, tensors=tensors, inject=inject)
-    return single_steps(bench.open(), bench.tokens[:2], plan)[1]
 
 
 # --- refusals ------------------------------------------------------------------------------------
@@ -442,6 +318,9 @@ PROMISES: tuple[tuple[Callable[[Bench], None], str], ...] = (
     (capture_matches_digests, "capture"),
     (state_round_trip, STATE),
     (inject_moves_one_key, "inject"),
+    (rows_equal_steps, "rows"),
+    (rollback_restores, "rollback"),
+    (counters_count, "counters"),
     (bad_token_is_refused, ""),
     (full_cache_is_refused, ""),
 )

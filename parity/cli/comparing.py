@@ -75,9 +75,16 @@ def run_report(run: Path, format_name: str, output: str, *, quiet: bool) -> int:
         raise InputError(f"{run}: {error.strerror}", "give a file of --json") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{run}: not UTF-8", "give a file of --json") from error
-    tree = Tree.from_json(text, str(run))
+    tree = _saved_tree(text, str(run))
     write_report(presenter, tree, output, Options(quiet=quiet, json_path=str(run)))
     return int(exit_status(tree))
+
+
+def _saved_tree(text: str, where: str) -> Tree:
+    try:
+        return Tree.from_json(text, where)
+    except (AttributeError, RecursionError) as error:  # another kind of value than was saved
+        raise InputError(f"{where}: damaged: {error}", "write the report again") from error
 
 
 def _add_elements(tree: Tree, ref: Loader, dut: Loader) -> None:

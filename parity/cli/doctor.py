@@ -16,7 +16,7 @@ from parity.model.model import weight_bytes
 from parity.protocol import EngineSettings
 from parity.registry import ENGINES, engine_class, plugins
 
-COMMANDS = ("diff", "dump")
+COMMANDS = ("diff", "dump", "isodiff", "rollback", "ladder")
 
 
 @dataclass(frozen=True)

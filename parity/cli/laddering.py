@@ -17,7 +17,8 @@ from parity.status import Verdict
 if TYPE_CHECKING:
     from parity.ladder import Ladder, Rung
 
-HEAD = ("rung", "tokens", "first flip", "first key", "differ")
+HEAD = ("rung", "tokens", "fed", "first flip", "first key", "differ")
+NUMBERS = (1, 2, 5)  # columns that stand to the right
 
 
 def run_ladder(
@@ -61,8 +62,9 @@ def ladder_lines(ladder: Ladder, reproduce: str) -> list[str]:
     rows = [HEAD, *map(_cells, ladder.rungs)]
     lines = [_verdict(exact), "", *_aligned(rows), ""]
     lines += [
-        f"  tokens   choices at t{first} to t{last}, each side following its own",
-        "  keys     from t0 on, both sides fed the ref's tokens",
+        f"  tokens   the ref's choice at t{first} to t{last}, each side following its own",
+        "  fed      the same, both sides fed the ref's tokens",
+        "  differ   keys from t0 on, both sides fed the ref's tokens",
         f"  model    {ladder.run['model']}, {ladder.run['tokens']} tokens of prompt",
         f"  ref      {_side(exact.tree.ref)}",
         f"  dut      {_side(exact.tree.dut)}",
@@ -94,19 +96,20 @@ def _cells(rung: Rung) -> tuple[str, ...]:
     tree = rung.tree
     differing = tree.counts.total - tree.counts.same
     tokens = f"{rung.equal} of {rung.tokens}"
-    return rung.name, tokens, flip, tree.first or "none", f"{differing:,}"
+    return rung.name, tokens, str(rung.fed), flip, tree.first or "none", f"{differing:,}"
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Columns two blanks apart; the numbers (second and last) to the right."""
+    """Columns two blanks apart."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    right = (1, len(widths) - 1)
-    return [
-        "  ".join(
-            ["", *(cell.rjust(w) if i in right else cell.ljust(w) for i, (cell, w) in columns)]
-        ).rstrip()
-        for columns in (list(enumerate(zip(row, widths, strict=True))) for row in rows)
-    ]
+    lines = []
+    for row in rows:
+        cells = [
+            cell.rjust(width) if place in NUMBERS else cell.ljust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(["", *cells]).rstrip())
+    return lines
 
 
 def _side(header: dict[str, str]) -> str:

@@ -81,7 +81,7 @@ PROBE_OPTIONS = (
         show_default=True,
         help="First positions of a block.",
     ),
-    click.option("--json", "json_path", help="Write the result as JSON."),
+    click.option("--json", "json_path", help="Write the result as JSON (- is stdout)."),
     click.option("-q", "--quiet", is_flag=True, help="One line."),
 )
 

@@ -1,23 +1,62 @@
 """Chunks: a prompt prefilled in pieces has the bits of single steps, whatever the pieces.
 
-Compared: every key of the prompt, the state afterwards, and further steps. It would break where a
-chunk's border changes a prefix or an order.
+Compared: every key of the prompt, the state afterwards, and further steps, for chunks fed through
+``prefill`` and, where the engine has rows, as the rows of one forward each. It would break where a
+chunk's border changes a prefix or an order. It says nothing about M rows in decoding: ``isodiff``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+from parity.errors import InputError
 from parity.model.generator import prompt_tokens
 from parity.model.model import Model
 from parity.probe import Ask, Found, OpenSide
-from parity.protocol import Step
-from parity.run import Side
+from parity.protocol import Injection, Plan, Step
 from parity.status import Verdict
-from parity_probes.blocks import Outcome, compare_outcomes, plan_for
+from parity_probes.blocks import (
+    Judged,
+    Outcome,
+    Singles,
+    cause_of,
+    control,
+    judge,
+    listed,
+    plan_for,
+    read_state,
+    run_singles,
+    seed_of,
+    write_over,
+)
 
-PROMPT = 64
+PROMPT = 65  # one more than a power of two: chunks of 64, 32 and 16 leave one token over
+Feed = Callable[[list[int], Plan], Sequence[Step]]
+
+
+@dataclass(frozen=True)
+class _Problem:
+    size: int
+    way: str
+    what: str
+    first: str | None
+    verdict: Verdict
+
+
+@dataclass
+class _Tally:
+    """What all sizes together gave. ``calls``: way to calls for the prompt in the last size."""
+
+    keys: int = 0
+    equal: int = 0
+    problems: list[_Problem] = field(default_factory=list)
+    calls: dict[str, int] = field(default_factory=dict)
+    ways: tuple[str, ...] = ()
+    refused: list[str] = field(default_factory=list)
+    control: str = ""
+    seed: int = 0
 
 
 class Chunks:
@@ -25,47 +64,134 @@ class Chunks:
 
     name = "chunks"
     claim = "a prompt prefilled in pieces has the bits of single steps"
-    needs: Sequence[str] = ("rows", "state")
+    needs: Sequence[str] = ("state",)
 
     def run(self, open_side: OpenSide, ask: Ask) -> Found:
-        """Every chunk size and seed."""
-        problems: list[tuple[int, str, str | None]] = []
-        keys = 0
+        """Every chunk size, way and seed; no further seed after a problem."""
+        tally = _Tally()
         for model in ask.models:
-            side = open_side(model, PROMPT + ask.more)
-            ref = _run(side, model, 1, ask.more)
-            for size in ask.chunks:
-                found, states, further = compare_outcomes(ref, _run(side, model, size, ask.more))
-                keys += found.counts.total
-                if found.verdict is not Verdict.SAME:
-                    problems.append((size, f"first key {found.first}", found.first))
-                elif not states.equal:
-                    problems.append((size, f"state differs, first at {states.first}", None))
-                elif further is not None and further.verdict is not Verdict.SAME:
-                    problems.append((size, f"a further step differs at {further.first}", None))
-        sizes = ", ".join(map(str, ask.chunks))
-        facts = [("prompt", f"{PROMPT} tokens in chunks of {sizes}, {len(ask.models)} seeds")]
-        if problems:
-            size, what, first = min(problems)
-            return Found(
-                *(self.name, Verdict.DIVERGED, f"chunks of {size}; {what}", facts),
-                first=first,
-                failing=f"--chunks {size}",
-                compared=keys,
-            )
-        headline = f"chunks of {sizes}: {keys:,} of {keys:,} keys, state equal"
-        return Found(self.name, Verdict.SAME, headline, facts, compared=keys)
+            tally.seed = seed_of(model)
+            _run_model(open_side, model, ask, tally)
+            if tally.problems:
+                break
+        return _found(self.name, ask, tally)
 
 
-def _run(side: Side, model: Model, size: int, more: int) -> Outcome:
-    engine: Any = side.engine
-    seed = int(getattr(model, "seed", 0))
-    tokens = prompt_tokens(seed, PROMPT + more, model.config.vocab)
-    plan = plan_for(model.config)
-    engine.reset()
-    steps: list[Step] = []
-    for at in range(0, PROMPT, size):
-        part = tokens[at : min(at + size, PROMPT)]
-        steps += engine.step_rows(part, plan) if size > 1 else [engine.step(part[0], plan)]
-    state = engine.read_state()
-    return Outcome(steps, state, [engine.step(token, plan) for token in tokens[PROMPT:]], {})
+def _run_model(open_side: OpenSide, model: Model, ask: Ask, tally: _Tally) -> None:
+    """One seed. A function of its own: its model is let go before the next one is loaded."""
+    case = _Case(open_side, model, ask)
+    tally.ways = tuple(case.ways)
+    ref = case.singles.outcome(0, PROMPT, ask.more)
+    for size in ask.chunks:
+        for way in case.ways:
+            case.side.progress(f"chunks of {size}, {way}", tally.keys, case.expected)
+            try:
+                judged = judge(ref, case.run(way, size, case.plan))
+            except InputError as refusal:  # more rows than one forward can have
+                tally.refused.append(f"{size} by {way}: {refusal.message}")
+                continue
+            tally.calls[way], case.last = case.calls, (way, size)
+            tally.keys += judged.compared
+            tally.equal += sum(t.counts.same for t in (judged.keys, judged.further) if t)
+            _note(tally, size, way, judged)
+    if not tally.problems and not tally.control:
+        tally.control = case.control(ref)
+
+
+class _Case:
+    """One seed's model: its single steps, and the ways to feed a chunk."""
+
+    def __init__(self, open_side: OpenSide, model: Model, ask: Ask) -> None:
+        self.ask, self.model, self.calls = ask, model, 0
+        self.last = ("prefill", 1)
+        self.side = open_side(model, PROMPT + ask.more)
+        self.engine: Any = self.side.engine
+        self.plan = plan_for(model.config)
+        tokens = prompt_tokens(seed_of(model), PROMPT + ask.more, model.config.vocab)
+        self.singles = Singles(self.side, tokens, {0, PROMPT}, self.plan)
+        self.ways: dict[str, Feed] = {"prefill": self.engine.prefill}
+        if self.side.has("rows"):
+            self.ways["rows"] = self._rows
+
+    @property
+    def expected(self) -> int:
+        """Keys that all runs compare."""
+        runs = len(self.ask.chunks) * len(self.ways) * len(self.ask.models)
+        return runs * sum(len(step.entries) for step in self.singles.steps)
+
+    def count(self) -> int:
+        """Calls so far, 0 where the engine does not count."""
+        return sum(self.engine.counters().values()) if self.side.has("counters") else 0
+
+    def run(self, way: str, size: int, plan: Plan) -> Outcome:
+        """The prompt in chunks of ``size``, over garbage, then further single steps."""
+        write_over(self.side, self.singles.state(0), PROMPT + self.ask.more)
+        self.engine.reset()
+        tokens, before = self.singles.tokens, self.count()
+        steps: list[Step] = []
+        for at in range(0, PROMPT, size):
+            steps += self.ways[way](tokens[at : min(at + size, PROMPT)], plan)
+        self.calls = self.count() - before
+        state = read_state(self.side)
+        return Outcome(steps, state, run_singles(self.side, tokens[PROMPT:], self.plan))
+
+    def control(self, ref: Outcome) -> str:
+        """Move one element somewhere in the prompt, fed as in the last run."""
+        way, size = self.last
+
+        def again(fault: Injection | None) -> Sequence[Step]:
+            return self.run(way, size, plan_for(self.model.config, inject=fault)).steps
+
+        return control(self.side, ref.steps, seed_of(self.model), again)
+
+    def _rows(self, chunk: list[int], plan: Plan) -> Sequence[Step]:
+        """A chunk of one token is a single step."""
+        if len(chunk) == 1:
+            return [self.engine.step(chunk[0], plan)]
+        steps: Sequence[Step] = self.engine.step_rows(chunk, plan)
+        return steps
+
+
+def _note(tally: _Tally, size: int, way: str, judged: Judged) -> None:
+    for tree, where in ((judged.keys, ""), (judged.further, "a further step differs, ")):
+        if tree is not None and tree.verdict is not Verdict.SAME:
+            what = f"{where}first key {tree.first}" if tree.first else tree.reason
+            tally.problems.append(_Problem(size, way, what, tree.first, tree.verdict))
+            return
+    if not judged.state.equal:
+        what = f"state differs, first at {judged.state.first}"
+        tally.problems.append(_Problem(size, way, what, None, Verdict.DIVERGED))
+
+
+def _found(name: str, ask: Ask, tally: _Tally) -> Found:
+    sizes = listed(ask.chunks)
+    verdict, headline = Verdict.SAME, f"chunks of {sizes}: {tally.equal:,} of {tally.keys:,} keys"
+    calls = ", ".join(f"{way} {count:,}" for way, count in tally.calls.items() if count)
+    facts = [
+        ("prompt", f"{PROMPT} tokens, {len(ask.models)} seeds, {ask.more} further steps"),
+        ("path", f"fed by {' and by '.join(tally.ways)}; calls at the last size: {calls or 'no'}"),
+    ]
+    facts += [("refused", text) for text in tally.refused]
+    if tally.problems:
+        return _failed(name, tally, facts)
+    if not tally.control.startswith("fired"):
+        verdict, headline = Verdict.NOT_RUN, f"the control {tally.control}"
+    else:
+        headline += ", state equal"
+    facts.append(("control", tally.control))
+    return Found(name, verdict, headline, facts, compared=tally.keys, brief=headline)
+
+
+def _failed(name: str, tally: _Tally, facts: list[tuple[str, str]]) -> Found:
+    """The smallest chunk that differs; a difference comes before what could not be compared."""
+    problem = min(tally.problems, key=lambda one: (one.verdict is not Verdict.DIVERGED, one.size))
+    headline = f"chunks of {problem.size}, fed by {problem.way}: {problem.what}"
+    if problem.first is not None:
+        facts = [("cause", cause_of(problem.first, 0, PROMPT)), *facts]
+    return Found(
+        *(name, problem.verdict, headline, facts),
+        first=problem.first,
+        failing=f"--chunks {problem.size} --seed {tally.seed}",
+        compared=tally.keys,
+        brief=headline,
+    )

@@ -1,9 +1,9 @@
 """ISODIFF: row m of a forward of M rows has the bits of M single steps.
 
 Compared: full logits as uint32, every key, the state afterwards (KV rows, scales, S, hist,
-lengths) and further steps from either state. It would break where a kernel's order depends on M,
-where a row sees the wrong prefix, or where rows share what they must not. It does not show that
-either is right: that is what ``diff`` against the reference is for.
+lengths), further steps from either state, and the logits without a tap. It would break where a
+kernel's order depends on M, where a row sees the wrong prefix, or where rows share what they must
+not. It does not show that either is right: that is what ``diff`` against the reference is for.
 """
 
 from __future__ import annotations
@@ -14,28 +14,55 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from parity.elements import compare_tensors
-from parity.families import field_op
-from parity.keys import Key
-from parity.model.generator import prompt_tokens, words
+from parity.model.generator import prompt_tokens
 from parity.model.model import Model
-from parity.probe import Ask, Found, OpenSide, counted
-from parity.protocol import Injection
-from parity.run import Side, greedy
+from parity.probe import Ask, Cost, Found, OpenSide
+from parity.protocol import Injection, Plan, Step
+from parity.run import greedy
 from parity.status import Verdict
 from parity_probes.blocks import (
+    Judged,
     Outcome,
-    compare_outcomes,
+    Singles,
+    cause_of,
     compare_steps,
+    control,
     differing_logits,
+    judge,
+    listed,
     plan_for,
-    run_block,
-    start_at,
+    run_rows,
+    run_singles,
+    seed_of,
+    state_text,
+    write_over,
 )
+from parity_probes.costs import cost_of, measure, path_text, speed_text
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A block that is not equal. ``where``: its first column, if logits differ; ``what`` differs
+    there; ``first``: tag of the first differing key, if one does."""
+
+    size: int
+    start: int
+    what: str
+    first: str | None = None
+    verdict: Verdict = Verdict.DIVERGED
+    differ: tuple[int, ...] = ()
+    judged: Judged | None = None
+
+    @property
+    def where(self) -> str:
+        """``pos 36, col 3``."""
+        column = f", col {self.differ[0]}" if self.differ else ""
+        return f"pos {self.start}{column}"
 
 
 @dataclass
 class _Tally:
-    """What all blocks together gave."""
+    """What all blocks together gave. ``tried``: sizes that were run, asked for or not."""
 
     lines: list[str] = field(default_factory=list)
     columns: int = 0
@@ -44,10 +71,22 @@ class _Tally:
     equal_keys: int = 0
     logits: int = 0
     differing: int = 0
-    further: int = 0
-    problems: list[tuple[int, int, str, str | None]] = field(default_factory=list)
-    state: str = ""
-    launches: dict[int, tuple[int, int]] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+    tried: set[int] = field(default_factory=set)
+    costs: dict[int, Cost] = field(default_factory=dict)
+    parts: str = ""
+    control: str = ""
+    unstable: str = ""
+    seed: int = 0
+
+    @property
+    def worst(self) -> Problem | None:
+        """What to report: a difference before what could not be compared, then the smallest M."""
+        return min(
+            self.problems,
+            key=lambda one: (one.verdict is not Verdict.DIVERGED, one.size, one.start),
+            default=None,
+        )
 
 
 class Isodiff:
@@ -58,59 +97,159 @@ class Isodiff:
     needs: Sequence[str] = ("rows", "state", "counters")
 
     def run(self, open_side: OpenSide, ask: Ask) -> Found:
-        """Every M at every start and seed; then the control."""
-        tally, control = _Tally(), ""
+        """Every M at every start and seed, then the control; no further seed after a problem."""
+        tally = _Tally()
         for model in ask.models:
-            longest = max(ask.starts) + max(ask.sizes) + ask.more
-            side = open_side(model, longest)
-            tokens = prompt_tokens(_seed(model), longest, model.config.vocab)
-            for size in ask.sizes:
-                for start in ask.starts:
-                    _block(side, model, tokens, size, start, ask.more, tally)
-            control = control or _control(side, model, tokens, ask)
-        return _found(self.name, ask, tally, control)
+            _run_model(open_side, model, ask, tally)
+            if tally.problems:
+                break
+        return _found(self.name, ask, tally)
 
 
-def _block(
-    side: Side, model: Model, tokens: list[int], size: int, start: int, more: int, tally: _Tally
-) -> None:
-    plan = plan_for(model.config)
-    state = start_at(side, tokens[:start])
-    block, further = tokens[start : start + size], tokens[start + size : start + size + more]
-    ref = run_block(side, state, block, further, rows=False, plan=plan)
-    dut = run_block(side, state, block, further, rows=True, plan=plan)
-    tally.launches[size] = (counted(dut.counts), counted(ref.counts))
-    _columns(ref, dut, start, tally)
-    keys, states, rest = compare_outcomes(ref, dut)
-    tally.keys += keys.counts.total
-    tally.equal_keys += keys.counts.same
-    tally.further = len(ref.further)
+def _run_model(open_side: OpenSide, model: Model, ask: Ask, tally: _Tally) -> None:
+    """One seed. A function of its own: its model is let go before the next one is loaded."""
+    case = _Case(open_side, model, ask, tally)
+    for size in ask.sizes:
+        for start in ask.starts:
+            case.block(size, start)
+        case.measure(size)
+    problem, tally.seed = tally.worst, seed_of(model)
+    if problem is None:
+        tally.control = tally.control or case.control()
+    elif problem.verdict is Verdict.DIVERGED:
+        case.search_smaller(problem.size, problem.start)
+        smallest = tally.worst or problem
+        tally.unstable = case.unstable(smallest.size, smallest.start)
+
+
+class _Case:
+    """One seed's model: its single steps, and blocks of rows held against them."""
+
+    def __init__(self, open_side: OpenSide, model: Model, ask: Ask, tally: _Tally) -> None:
+        self.model, self.ask, self.tally = model, ask, tally
+        self.room = max(ask.starts) + max(ask.sizes) + ask.more
+        self.side = open_side(model, self.room)
+        self.plan = plan_for(model.config)
+        tokens = prompt_tokens(seed_of(model), self.room, model.config.vocab)
+        keep = {start + count for start in ask.starts for count in (0, *ask.sizes)}
+        self.singles = Singles(self.side, tokens, keep, self.plan)
+
+    def rows(self, size: int, start: int, more: int, plan: Plan) -> Outcome:
+        """A block as rows of one forward, then ``more`` single steps."""
+        end, tokens = start + size, self.singles.tokens
+        state = self.singles.state(start)
+        block, further = tokens[start:end], tokens[end : end + more]
+        return run_rows(self.side, state, block, further, plan, self.room)
+
+    def block(self, size: int, start: int) -> None:
+        """Run one block that was asked for; count it and publish its columns."""
+        tally = self.tally
+        total = sum(self.ask.sizes) * len(self.ask.starts) * len(self.ask.models)
+        keys = len(self.singles.steps[0].entries)
+        self.side.progress(f"M {size} pos {start}", tally.keys, total * keys)
+        ref = self.singles.outcome(start, size, self.ask.more)
+        dut = self.rows(size, start, self.ask.more, self.plan)
+        judged = self._judge(size, start, ref, dut)
+        _publish(ref, dut, start, tally)
+        tally.parts = tally.parts or state_text(judged.state)
+        if judged.keys is not None:
+            tally.keys += judged.keys.counts.total
+            tally.equal_keys += judged.keys.counts.same
+
+    def _judge(self, size: int, start: int, ref: Outcome, dut: Outcome) -> Judged:
+        judged, differ = judge(ref, dut), differing_columns(ref.steps, dut.steps)
+        what, first, verdict = _wrong(judged, differ)
+        self.tally.tried.add(size)
+        if what:
+            problem = Problem(size, start, what, first, verdict, tuple(differ), judged)
+            self.tally.problems.append(problem)
+        return judged
+
+    def measure(self, size: int) -> None:
+        """Calls and time without a tap, at the first start; the tap must not change the logits."""
+        start, tokens = self.ask.starts[0], self.singles.tokens
+        block = tokens[start : start + size]
+        rows, singles = measure(self.side, self.singles.state(start), block, self.room)
+        self.tally.costs.setdefault(size, cost_of(size, rows, singles))
+        tapped = self.singles.steps[start : start + size]
+        for what, timed in (("rows", rows), ("single steps", singles)):
+            differ = differing_columns(tapped, timed.steps)
+            if differ:
+                text = f"the logits of {what} without a tap differ from single steps with one"
+                self.tally.problems.append(Problem(size, start, text, differ=tuple(differ)))
+
+    def control(self) -> str:
+        """Move one element in the largest block."""
+        size, start = max(self.ask.sizes), self.ask.starts[0]
+        ref = self.singles.outcome(start, size, 0)
+
+        def again(fault: Injection | None) -> Sequence[Step]:
+            return self.rows(size, start, 0, plan_for(self.model.config, inject=fault)).steps
+
+        return control(self.side, ref.steps, seed_of(self.model), again)
+
+    def search_smaller(self, failed: int, start: int) -> None:
+        """Try every smaller M that was not asked for, at the same start, until one fails too."""
+        for size in range(2, failed):
+            if size not in self.tally.tried:
+                ref = self.singles.outcome(start, size, self.ask.more)
+                self._judge(size, start, ref, self.rows(size, start, self.ask.more, self.plan))
+            if any(problem.size == size for problem in self.tally.problems):
+                return
+
+    def unstable(self, size: int, start: int) -> str:
+        """What differs from itself in a second run: rows, or single steps; or nothing."""
+        first, second = (self.rows(size, start, self.ask.more, self.plan) for _ in range(2))
+        if not judge(first, second).equal:
+            return f"{size} rows at pos {start} differ between two runs"
+        write_over(self.side, self.singles.state(start), self.room)
+        steps = run_singles(self.side, self.singles.tokens[start : start + size], self.plan)
+        tree = compare_steps(self.singles.steps[start : start + size], steps)
+        if tree.verdict is Verdict.DIVERGED:
+            return f"single steps differ between two runs, first at {tree.first}"
+        return ""
+
+
+def differing_columns(ref: Sequence[Step], dut: Sequence[Step]) -> list[int]:
+    """Columns whose logits differ as uint32, or that the dut lacks."""
+    return [
+        col
+        for col, single in enumerate(ref)
+        if col >= len(dut) or len(differing_logits(single.logits, dut[col].logits))
+    ]
+
+
+def _wrong(judged: Judged, differ: Sequence[int]) -> tuple[str, str | None, Verdict]:
+    """What is wrong with one block, the first key, and the verdict; "" where nothing is."""
+    keys, further = judged.keys, judged.further
+    if keys is None or keys.verdict is Verdict.NOT_RUN:
+        return keys.reason if keys is not None else "no steps", None, Verdict.NOT_RUN
     if keys.verdict is not Verdict.SAME:
-        tally.problems.append((size, start, f"first key {keys.first}", keys.first))
-    elif not states.equal:
-        tally.problems.append((size, start, f"state differs, first at {states.first}", None))
-    elif rest is not None and rest.verdict is not Verdict.SAME:
-        tally.problems.append((size, start, f"a further step differs at {rest.first}", rest.first))
-    if not states.equal and not tally.state:
-        tally.state = f"M = {size}, pos {start}: differs, first at {states.first}"
+        return f"first key {keys.first}, born here", keys.first, Verdict.DIVERGED
+    if differ:
+        return "the keys are equal, the logits returned are not", None, Verdict.DIVERGED
+    if not judged.state.equal:
+        return f"state differs, first at {judged.state.first}", None, Verdict.DIVERGED
+    if further is not None and further.verdict is Verdict.DIVERGED:
+        return f"a further step differs, first key {further.first}", further.first, further.verdict
+    return "", None, Verdict.SAME
 
 
-def _columns(ref: Outcome, dut: Outcome, start: int, tally: _Tally) -> None:
-    """The published line of each column."""
-    for col, (single, row) in enumerate(zip(ref.steps, dut.steps, strict=True)):
+def _publish(ref: Outcome, dut: Outcome, start: int, tally: _Tally) -> None:
+    """The line of each column."""
+    for col, (single, row) in enumerate(zip(ref.steps, dut.steps, strict=False)):
         where = differing_logits(single.logits, row.logits)
         line = (
             f"[SPECTOP1] pos={start} col={col} top1={greedy(row.logits)} "
             f"[ISOTOP1] col={col} {greedy(single.logits)} [ISODIFF] col={col} ndiff={len(where)}"
         )
         if len(where):
-            at = int(where[0])
-            line += _first_difference(single.logits, row.logits, at)
+            line += _first_difference(single.logits, row.logits, int(where[0]))
         tally.lines.append(line)
-        tally.columns += 1
-        tally.equal_columns += not len(where)
-        tally.logits += single.logits.size
         tally.differing += len(where)
+    tally.columns += len(ref.steps)
+    tally.equal_columns += len(ref.steps) - len(differing_columns(ref.steps, dut.steps))
+    tally.logits += sum(step.logits.size for step in ref.steps)
 
 
 def _first_difference(ref: np.ndarray, dut: np.ndarray, at: int) -> str:
@@ -119,80 +258,74 @@ def _first_difference(ref: np.ndarray, dut: np.ndarray, at: int) -> str:
     return f" first={at} ref={element.ref_hex} dut={element.dut_hex} ulp={ulp}"
 
 
-def _control(side: Side, model: Model, tokens: list[int], ask: Ask) -> str:
-    """Move one element in an M-row forward: the comparison must name exactly that key."""
-    if not side.has("inject"):
-        return "not possible: the engine lacks the capability 'inject'"
-    size, start = max(ask.sizes), ask.starts[0]
-    state = start_at(side, tokens[:start])
-    block, plan = tokens[start : start + size], plan_for(model.config)
-    ref = run_block(side, state, block, [], rows=False, plan=plan)
-    entries = [entry for step in ref.steps for entry in step.entries]
-    draw, place = (int(word) for word in words(_seed(model), "control", 0, 2))
-    entry = entries[draw % len(entries)]
-    elements = int(np.prod(entry.type.shape)) if entry.type else 1
-    planted = plan_for(model.config, inject=Injection(entry.key, place % elements))
-    dut = run_block(side, state, block, [], rows=True, plan=planted)
-    found = compare_steps(ref.steps, dut.steps).first
-    unit = "1 step" if entry.type and entry.type.dtype.startswith("int") else "1 ULP"
-    where = f"{unit} at {entry.key} element {place % elements}"
-    if found == entry.key.tag:
-        return f"fired: {where}, found at that key"
-    return f"did not fire: {where}, found at {found}"
+def _found(name: str, ask: Ask, tally: _Tally) -> Found:
+    problem = tally.worst
+    found = _passed(name, ask, tally) if problem is None else _failed(name, tally, problem)
+    found.lines, found.compared = tally.lines, tally.keys
+    found.costs = list(tally.costs.values())
+    return found
 
 
-def _found(name: str, ask: Ask, tally: _Tally, control: str) -> Found:
-    sizes = _sizes(ask.sizes)
-    unbatched = [size for size, (one, many) in tally.launches.items() if size > 1 and one >= many]
-    verdict, first, failing = Verdict.SAME, None, ""
-    headline = (
-        f"M = {sizes}: {tally.equal_columns:,} of {tally.columns:,} columns, "
-        f"{tally.equal_keys:,} of {tally.keys:,} keys"
-    )
-    facts = _facts(tally, control)
-    if tally.problems:
-        size, start, what, first = min(tally.problems)
-        verdict, failing = Verdict.DIVERGED, f"--m {size} --pos {start}:{start}"
-        headline = f"M = {size}, pos {start}; {what}"
-        facts.insert(0, ("cause", _cause(first, start, size)))
-        equal = [m for m in ask.sizes if m not in {problem[0] for problem in tally.problems}]
-        note = f"{size} ({_sizes(tuple(equal))} equal)" if equal else str(size)
-        facts.insert(1, ("smallest", f"failing M: {note}"))
-    elif unbatched:
+def _passed(name: str, ask: Ask, tally: _Tally) -> Found:
+    """Every column equal: the same, if rows were batched and the control fired."""
+    sizes = listed(ask.sizes)
+    columns = f"{tally.equal_columns:,} of {tally.columns:,} columns"
+    keys = f"{tally.equal_keys:,} of {tally.keys:,} keys"
+    verdict, headline = Verdict.SAME, f"M = {sizes}: {columns}, {keys}"
+    brief = f"M {sizes}, {columns}, state equal, control fired"
+    looped = [m for m, cost in tally.costs.items() if m > 1 and not cost.batched]
+    if looped or max(ask.sizes) == 1:
+        what = f"M = {listed(looped or ask.sizes)}"
         verdict = Verdict.NOT_RUN
-        headline = f"M = {_sizes(tuple(unbatched))}: as many calls as single steps: nothing batched"
-    elif not control.startswith("fired"):
-        verdict, headline = Verdict.NOT_RUN, f"the control {control}"
-    return Found(name, verdict, headline, facts, tally.lines, first, failing, tally.keys)
+        headline = brief = f"{what}: as many calls as single steps: nothing was batched"
+    elif not tally.control.startswith("fired"):
+        verdict = Verdict.NOT_RUN
+        headline = brief = f"the control {tally.control}"
+    return Found(name, verdict, headline, _facts(ask, tally), brief=brief)
 
 
-def _facts(tally: _Tally, control: str) -> list[tuple[str, str]]:
-    one, many = tally.launches[max(tally.launches)]
-    size = max(tally.launches)
-    state = tally.state or f"every part equal; {tally.further} further steps each compared"
-    return [
-        ("columns", f"{tally.equal_columns:,} of {tally.columns:,} equal"),
+def _failed(name: str, tally: _Tally, problem: Problem) -> Found:
+    """A problem: the smallest M, the first key, and the op behind it."""
+    headline = f"M = {problem.size}, {problem.where}; {problem.what}"
+    brief = f"M {problem.size}, {problem.where}, {problem.first or problem.what}"
+    verdict, facts = problem.verdict, []
+    if tally.unstable:
+        verdict, headline = Verdict.UNSTABLE, f"{tally.unstable}; at first {headline}"
+        brief = tally.unstable
+    elif problem.first is not None:
+        brief += " born here"
+        facts.append(("cause", cause_of(problem.first, problem.start, problem.size)))
+    facts += _failed_facts(tally, problem)
+    failing = f"--m {problem.size} --pos {problem.start}:{problem.start} --seed {tally.seed}"
+    return Found(name, verdict, headline, facts, first=problem.first, failing=failing, brief=brief)
+
+
+def _failed_facts(tally: _Tally, problem: Problem) -> list[tuple[str, str]]:
+    failing = {one.size for one in tally.problems}
+    equal = [m for m in sorted(tally.tried) if m not in failing]
+    note = f" ({listed(equal)} equal)" if equal else ""
+    columns = f"{len(problem.differ)} of {problem.size} differ; smallest failing M: {problem.size}"
+    facts = [("columns", f"{columns}{note}")]
+    if problem.judged is not None:
+        facts.append(("state", state_text(problem.judged.state)))
+    cost = tally.costs.get(problem.size) or tally.costs[max(tally.costs)]
+    facts.append(("path", path_text(cost)))
+    if problem.verdict is Verdict.DIVERGED:
+        facts.append(("control", "not needed: the run is red by itself"))
+    return facts
+
+
+def _facts(ask: Ask, tally: _Tally) -> list[tuple[str, str]]:
+    facts = [
         ("logits", f"{tally.differing:,} of {tally.logits:,} differ, as uint32"),
-        ("state", state),
-        ("path", f"{one:,} calls for one forward of {size} rows, {many:,} for {size} single steps"),
-        ("control", control),
+        ("state", f"{tally.parts}; {ask.more} further steps equal"),
+        ("path", path_text(tally.costs[max(tally.costs)])),
+        ("speed", speed_text(list(tally.costs.values()))),
+        ("control", tally.control),
     ]
-
-
-def _cause(first: str | None, start: int, size: int) -> str:
-    if first is None:
-        return "the keys are equal, the state is not"
-    key = Key.parse(first)
-    row = key.pos - start
-    where = f"row {row} of {size}" if 0 <= row < size else f"position {key.pos}, after the block"
-    return f"{field_op(key.field)}, {where}; every key before it is equal"
-
-
-def _sizes(sizes: tuple[int, ...]) -> str:
-    if len(sizes) > 2 and list(sizes) == list(range(sizes[0], sizes[-1] + 1)):
-        return f"{sizes[0]}..{sizes[-1]}"
-    return ", ".join(map(str, sizes))
-
-
-def _seed(model: Model) -> int:
-    return int(getattr(model, "seed", 0))
+    if len(ask.starts) > 1:
+        last = max(ask.starts)
+        rows = sorted({last - start for start in ask.starts if last - start < max(ask.sizes)})
+        if len(rows) > 1:
+            facts.insert(1, ("places", f"position {last} stood in rows {listed(rows)} of a block"))
+    return facts

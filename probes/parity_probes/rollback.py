@@ -1,37 +1,74 @@
 """Rollback: having tried M tokens and gone back leaves no trace.
 
-A: from a state, M single steps. B: from the same state, mark, M rows in one forward, rollback, M
-single steps. Logits, keys, state and further steps must be equal byte by byte; so must accepting
-the first n of the M tokens (rollback, then those again) for every n. It would break where a part
-of the state is not restored. Controls with a part left out must be red.
+A: single steps from a state. B: from the same state, mark, a draft of M rows, rollback, then the
+first n of the tokens again and on from there, for every n of 0..M. The draft holds n right tokens
+and M - n wrong ones. State right after the rollback, logits, keys, state and further steps must be
+equal byte by byte, and the rules of contract 6 must hold: one-shot, a second mark replaces the
+first, reset drops it, position 0 is allowed, without a mark nothing changes. It would break where
+a part of the state is not restored. Controls with a part left out must be red.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from parity.errors import ParityError
 from parity.model.generator import prompt_tokens
 from parity.model.model import Model
 from parity.probe import Ask, Found, OpenSide
-from parity.run import Side, State
+from parity.run import State
+from parity.states import compare_states
 from parity.status import Verdict
-from parity_probes.blocks import Outcome, compare_outcomes, plan_for, run_block, start_at
+from parity.tree import StateDiff
+from parity_probes.blocks import (
+    ROWS,
+    Judged,
+    Outcome,
+    Singles,
+    compare_steps,
+    differing_logits,
+    group_of,
+    judge,
+    listed,
+    part_of,
+    plan_for,
+    read_state,
+    run_singles,
+    seed_of,
+    write_over,
+)
 
-RECURRENT = ("s", "hist")
+SHORT = 2  # further steps after accepting some, not all and not none, of a draft
+CHAINED = (1, 0)  # what a chain of drafts accepts after accepting all of the first
+COLUMNS = ("logits", "keys", "KV rows", "scales", "S", "lengths", "hist")
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """What differs, for which M; ``first``: tag of the first differing key, if one does."""
+
+    size: int
+    what: str
+    first: str | None = None
 
 
 @dataclass
 class _Tally:
-    """What all sizes together gave. ``controls``: name to whether it was red."""
+    """What all sizes together gave. ``table``: M to the columns that differ. ``controls``: name
+    to whether it was red every time."""
 
     checks: int = 0
+    rules: int = 0
     keys: int = 0
-    problems: list[tuple[int, str, str | None]] = field(default_factory=list)
+    problems: list[_Problem] = field(default_factory=list)
+    table: dict[int, dict[str, str]] = field(default_factory=dict)
+    columns: set[str] = field(default_factory=set)
     controls: dict[str, bool] = field(default_factory=dict)
+    seed: int = 0
 
 
 class Rollback:
@@ -42,176 +79,296 @@ class Rollback:
     needs: Sequence[str] = ("rows", "rollback", "state")
 
     def run(self, open_side: OpenSide, ask: Ask) -> Found:
-        """Every M at the first start and every seed, each with accept = 0 .. M and controls."""
+        """Every M at the first start and every seed; no further seed after a problem."""
         tally = _Tally()
-        start = ask.starts[0]
         for model in ask.models:
-            longest = start + 2 * max(ask.sizes) + ask.more
-            side = open_side(model, longest)
-            tokens = prompt_tokens(int(getattr(model, "seed", 0)), longest, model.config.vocab)
-            state = start_at(side, tokens[:start])
-            for size in ask.sizes:
-                _size(side, model, tokens, state, start, size, ask.more, tally)
-            _rows_past_length(side, model, tokens, state, start, ask, tally)
+            tally.seed = seed_of(model)
+            _run_model(open_side, model, ask, tally)
+            if tally.problems:
+                break
         return _found(self.name, ask, tally)
 
 
-def _size(
-    side: Side,
-    model: Model,
-    tokens: list[int],
-    state: State,
-    start: int,
-    size: int,
-    more: int,
-    tally: _Tally,
-) -> None:
-    """One M: no trace, accept 0 .. M, and the controls."""
-    block, rest = tokens[start : start + size], tokens[start + size : start + size + more]
-    plan = plan_for(model.config)
-    tried = [(token + 1) % model.config.vocab for token in block]
-    ref = run_block(side, state, block, rest, rows=False, plan=plan)
-    went_back, after_rows = _try_and_go_back(side, state, tried)
-    _check(tally, size, "after rollback", ref, run_here(side, went_back, block, rest, plan))
-    for accept in range(size + 1):
-        _accept(side, state, block, rest, accept, size, plan, tally)
-    for name, spoiled in _spoiled(went_back, after_rows):
-        outcome = run_block(side, spoiled, block, rest, rows=False, plan=plan)
-        red = not _equal(ref, outcome)
-        tally.controls[name] = tally.controls.get(name, True) and red
+def _run_model(open_side: OpenSide, model: Model, ask: Ask, tally: _Tally) -> None:
+    """One seed. A function of its own: its model is let go before the next one is loaded."""
+    case = _Case(open_side, model, ask, tally)
+    case.rules()
+    for size in sorted(ask.sizes):
+        tried = case.accept(size, 0)
+        for accept in range(1, size + 1):
+            case.accept(size, accept)
+        case.controls(size, tried)
+    case.chain(max(ask.sizes))
+    case.unused_rows(max(ask.sizes))
 
 
-def _try_and_go_back(side: Side, state: State, tried: list[int]) -> tuple[State, State]:
-    """mark, M rows, rollback; the state after rollback (still in the engine) and after the rows."""
-    engine: Any = side.engine
-    side.write_state(state)
-    engine.mark()
-    engine.step_rows(tried)
-    after_rows = engine.read_state()
-    engine.rollback()
-    return engine.read_state(), after_rows
+class _Case:
+    """One seed's model: its single steps, and drafts tried and taken back."""
+
+    def __init__(self, open_side: OpenSide, model: Model, ask: Ask, tally: _Tally) -> None:
+        self.ask, self.tally = ask, tally
+        self.start, largest = ask.starts[0], max(ask.sizes)
+        self.room = self.start + 2 * largest + sum(CHAINED)
+        self.room = max(self.room, self.start + largest + ask.more)
+        self.side = open_side(model, self.room)
+        self.engine: Any = self.side.engine
+        self.plan, self.vocab = plan_for(model.config), model.config.vocab
+        self.tokens = prompt_tokens(seed_of(model), self.room, model.config.vocab)
+        needed = self.start + largest + max(ask.more, sum(CHAINED))
+        keep = {0, *range(self.start, self.start + largest + 1)}
+        self.singles = Singles(self.side, self.tokens[:needed], keep, self.plan)
+
+    def draft(self, start: int, size: int, right: int) -> list[int]:
+        """``right`` tokens of the sequence, then wrong ones."""
+        tokens = self.tokens[start : start + size]
+        wrong = [(token + 1) % self.vocab for token in tokens[right:]]
+        return [*tokens[:right], *wrong]
+
+    def accept(self, size: int, accept: int) -> State:
+        """Try a draft, go back, take ``accept`` again and go on; the state the draft left."""
+        start, tokens = self.start, self.tokens
+        more = self.ask.more if accept in (0, size) else min(SHORT, self.ask.more)
+        self.side.progress(f"M {size} accept {accept}", self.tally.keys, self._expected())
+        write_over(self.side, self.singles.state(start), self.room)
+        self.engine.mark()
+        self.engine.step_rows(self.draft(start, size, accept))
+        tried = read_state(self.side) if accept == 0 else {}
+        self.engine.rollback()
+        back = compare_states("end", self.singles.state(start), read_state(self.side))
+        steps = run_singles(self.side, tokens[start : start + accept], self.plan)
+        state = read_state(self.side)
+        end = start + accept
+        dut = Outcome(steps, state, run_singles(self.side, tokens[end : end + more], self.plan))
+        self._check(size, f"accept {accept}", self.singles.outcome(start, accept, more), dut, back)
+        return tried
+
+    def _expected(self) -> int:
+        """Keys that all drafts compare, or nearly."""
+        more = 2 * self.ask.more
+        steps = sum(more + (m - 1) * SHORT + m * (m + 1) // 2 for m in self.ask.sizes)
+        return steps * len(self.singles.steps[0].entries) * len(self.ask.models)
+
+    def _check(
+        self, size: int, what: str, ref: Outcome, dut: Outcome, back: StateDiff | None = None
+    ) -> None:
+        tally, judged = self.tally, judge(ref, dut)
+        tally.checks += 1
+        tally.keys += judged.compared
+        cells = _cells(judged, back, ref, dut)
+        tally.columns |= cells.keys()
+        row = tally.table.setdefault(size, {})
+        row.update({name: text for name, text in cells.items() if text or name not in row})
+        wrong, first = _wrong(judged, back)
+        if wrong:
+            tally.problems.append(_Problem(size, f"{what}: {wrong}", first))
+
+    def controls(self, size: int, tried: State) -> None:
+        """Single steps from what faulty rollbacks would leave: they must differ."""
+        start = self.start
+        ref = self.singles.steps[start : start + size]
+        for name, spoiled in _spoiled(self.singles.state(start), tried):
+            write_over(self.side, spoiled, self.room)
+            tokens = self.tokens[start : start + size]
+            tree = compare_steps(ref, run_singles(self.side, tokens, self.plan))
+            red = tree.verdict is not Verdict.SAME
+            self.tally.controls[name] = self.tally.controls.get(name, True) and red
+
+    def chain(self, size: int) -> None:
+        """Drafts one after the other, each with a mark of its own, as a decoder would."""
+        at, steps = self.start, []
+        write_over(self.side, self.singles.state(at), self.room)
+        for accept in (size, *CHAINED):
+            self.engine.mark()
+            self.engine.step_rows(self.draft(at, size, accept))
+            self.engine.rollback()
+            steps += run_singles(self.side, self.tokens[at : at + accept], self.plan)
+            at += accept
+        dut = Outcome(steps, read_state(self.side))
+        ref = self.singles.outcome(self.start, at - self.start, 0)
+        self._check(size, "three drafts in a row", ref, dut)
+
+    def unused_rows(self, size: int) -> None:
+        """Every other check stands over NaN; the same over zeros."""
+        start = self.start
+        write_over(self.side, self.singles.state(start), self.room, np.zeros_like)
+        tokens = self.tokens[start : start + size]
+        dut = Outcome(run_singles(self.side, tokens, self.plan), read_state(self.side))
+        self._check(size, "unused rows zero", self.singles.outcome(start, size, 0), dut)
+
+    def rules(self) -> None:
+        """What contract 6 says of mark and rollback, whatever M."""
+        size, state = min(self.ask.sizes), self.singles.state(self.start)
+        write_over(self.side, state, self.room)
+        self._refused("rollback without a mark", state)
+        self._refused("the same after a draft", self._drafted(size, back=False))
+        self._refused("a second rollback", self._drafted(size, back=True))
+        self._second_mark(size)
+        self.engine.mark()
+        self.engine.reset()
+        self._refused("rollback after a reset", self.singles.state(0))
+        self._from_zero(size)
+
+    def _drafted(self, size: int, *, back: bool) -> State:
+        """The state after a draft, or after it was taken back; the mark is used up."""
+        self.engine.reset()
+        write_over(self.side, self.singles.state(self.start), self.room)
+        if back:
+            self.engine.mark()
+        self.engine.step_rows(self.draft(self.start, size, 0))
+        if back:
+            self.engine.rollback()
+        return read_state(self.side)
+
+    def _refused(self, what: str, state: State) -> None:
+        """A rollback that has no mark must raise ParityError and leave ``state`` as it is."""
+        refused = False
+        try:
+            self.engine.rollback()
+        except ParityError:
+            refused = True
+        after = compare_states("end", state, read_state(self.side))
+        self._rule(what, "was not refused" if not refused else "", after)
+
+    def _second_mark(self, size: int) -> None:
+        start = self.start
+        write_over(self.side, self.singles.state(start), self.room)
+        self.engine.mark()
+        self.engine.step(self.tokens[start])
+        self.engine.mark()
+        self.engine.step_rows(self.draft(start + 1, size, 0))
+        self.engine.rollback()
+        back = compare_states("end", self.singles.state(start + 1), read_state(self.side))
+        self._rule("a second mark replaces the first", "", back)
+
+    def _from_zero(self, size: int) -> None:
+        self.engine.reset()
+        self.engine.mark()
+        self.engine.step_rows(self.draft(0, size, 0))
+        self.engine.rollback()
+        back = compare_states("end", self.singles.state(0), read_state(self.side))
+        self._rule("a mark at position 0", "", back)
+        steps = run_singles(self.side, self.tokens[:size], self.plan)
+        dut = Outcome(steps, read_state(self.side))
+        self._check(size, "from position 0", self.singles.outcome(0, size, 0), dut)
+
+    def _rule(self, what: str, wrong: str, state: StateDiff) -> None:
+        self.tally.rules += 1
+        if not wrong and not state.equal:
+            wrong = f"state differs, first at {state.first}"
+        if wrong:
+            self.tally.problems.append(_Problem(0, f"{what}: {wrong}"))
 
 
-def run_here(
-    side: Side, start: State, block: Sequence[int], rest: Sequence[int], plan: Any
-) -> Outcome:
-    """Single steps from where the engine stands, without writing its state."""
-    engine: Any = side.engine
-    steps = [engine.step(token, plan) for token in block]
-    state = engine.read_state()
-    return Outcome(steps, state, [engine.step(token, plan) for token in rest], {})
+def _wrong(judged: Judged, back: StateDiff | None) -> tuple[str, str | None]:
+    """What is wrong with one check and the first key; "" where nothing is."""
+    if back is not None and not back.equal:
+        return _not_restored(back), _first_of(judged)
+    if judged.keys is not None and judged.keys.verdict is not Verdict.SAME:
+        return f"first key {judged.keys.first}", judged.keys.first
+    if not judged.state.equal:
+        return f"state differs, first at {judged.state.first}", None
+    if judged.further is not None and judged.further.verdict is not Verdict.SAME:
+        return f"a further step differs, first key {judged.further.first}", judged.further.first
+    return "", None
 
 
-def _accept(
-    side: Side,
-    state: State,
-    block: list[int],
-    rest: list[int],
-    accept: int,
-    size: int,
-    plan: Any,
-    tally: _Tally,
-) -> None:
-    """Try all M, go back, take the first ``accept`` again, then go on."""
-    engine: Any = side.engine
-    ref = run_block(side, state, block[:accept], rest, rows=False, plan=plan)
-    side.write_state(state)
-    engine.mark()
-    engine.step_rows(block)
-    engine.rollback()
-    dut = run_here(side, state, block[:accept], rest, plan)
-    _check(tally, size, f"accept {accept}", ref, dut)
+def _first_of(judged: Judged) -> str | None:
+    firsts = [tree.first for tree in (judged.keys, judged.further) if tree is not None]
+    return next((first for first in firsts if first is not None), None)
 
 
-def _check(tally: _Tally, size: int, what: str, ref: Outcome, dut: Outcome) -> None:
-    keys, states, further = compare_outcomes(ref, dut)
-    tally.checks += 1
-    tally.keys += keys.counts.total + (further.counts.total if further else 0)
-    if not states.equal:
-        tally.problems.append((size, f"{what}: state differs, first at {states.first}", None))
-    elif ref.steps and keys.verdict is not Verdict.SAME:
-        tally.problems.append((size, f"{what}: first key {keys.first}", keys.first))
-    elif further is not None and further.verdict is not Verdict.SAME:
-        tally.problems.append((size, f"{what}: a further step differs", further.first))
+def _not_restored(back: StateDiff) -> str:
+    """``hist of layer 62 was not restored``, with the count of further parts."""
+    wrong = [part.name for part in back.parts if part.differ]
+    layer, _, part = wrong[0].partition("_")
+    what = f"{part} of layer {layer.removeprefix('l')}" if part else wrong[0]
+    more = f" (and {len(wrong) - 1} more parts)" if len(wrong) > 1 else ""
+    return f"{what}{more} was not restored"
 
 
-def _equal(ref: Outcome, dut: Outcome) -> bool:
-    keys, states, further = compare_outcomes(ref, dut)
-    rest = further is None or further.verdict is Verdict.SAME
-    return states.equal and keys.verdict is Verdict.SAME and rest
+def _cells(judged: Judged, back: StateDiff | None, ref: Outcome, dut: Outcome) -> dict[str, str]:
+    """Columns of the table to "" where equal, else what they show."""
+    cells: dict[str, str] = {}
+    for state in (judged.state, *([back] if back is not None else [])):
+        for part in state.parts:
+            group = group_of(part.name)
+            cells[group] = cells.get(group, "") or ("DIFF" if part.differ else "")
+    pairs = [*zip(ref.steps, dut.steps, strict=False), *zip(ref.further, dut.further, strict=False)]
+    if pairs:
+        differ = [len(differing_logits(one.logits, other.logits)) > 0 for one, other in pairs]
+        cells["logits"] = "DIFF" if any(differ) else ""
+        same = all(t is None or t.verdict is Verdict.SAME for t in (judged.keys, judged.further))
+        cells["keys"] = "" if same else "DIFF"
+    if ref.further:
+        cells["further"] = _further_cell(ref, dut)
+    return cells
 
 
-def _spoiled(back: State, tried: State) -> Iterator[tuple[str, State]]:
+def _further_cell(ref: Outcome, dut: Outcome) -> str:
+    for number, (one, other) in enumerate(zip(ref.further, dut.further, strict=False), 1):
+        if compare_steps([one], [other]).verdict is not Verdict.SAME:
+            return f"DIFF at step {number}"
+    return ""
+
+
+def _spoiled(start: State, tried: State) -> Iterator[tuple[str, State]]:
     """States as faulty rollbacks would leave them, by the name of the fault."""
-    for part in RECURRENT:
-        names = [name for name in back if name.endswith(f"_{part}") and _recurrent(name)]
-        if names:
-            yield f"no {part}", {**back, **{name: tried[name] for name in names}}
-    recurrent = [name for name in back if _recurrent(name)]
-    if recurrent:
-        last = recurrent[-1].split("_")[0]
-        left = {name: tried[name] for name in recurrent if name.split("_")[0] == last}
-        yield "one layer too few", {**back, **left}
-    yield "length kept", {**tried, **{name: back[name] for name in recurrent}}
-
-
-def _recurrent(name: str) -> bool:
-    return name.split("_")[-1] in RECURRENT
-
-
-def _rows_past_length(
-    side: Side,
-    model: Model,
-    tokens: list[int],
-    state: State,
-    start: int,
-    ask: Ask,
-    tally: _Tally,
-) -> None:
-    """KV rows past the length may hold anything: NaN and zeros give the same bits."""
-    size = max(ask.sizes)
-    block, rest = tokens[start : start + size], tokens[start + size : start + size + ask.more]
-    plan = plan_for(model.config)
-    outcomes = []
-    for fill in (_nan, np.zeros_like):
-        side.write_state(_longer(state, size + ask.more, fill))
-        side.write_state(state)
-        outcomes.append(run_here(side, state, block, rest, plan))
-    _check(tally, size, "unused rows NaN or zero", *outcomes)
-
-
-def _nan(array: np.ndarray) -> np.ndarray:
-    """NaN in every float, -1 in every integer (all bits set)."""
-    return np.frombuffer(b"\xff" * array.nbytes, array.dtype).reshape(array.shape)
-
-
-def _longer(state: State, rows: int, fill: Callable[[np.ndarray], np.ndarray]) -> State:
-    """The state with ``rows`` filled rows after its own."""
-    length = int(state["lengths"][0])
-    longer = {"lengths": np.array([length + rows], np.int32)}
-    for name, array in state.items():
-        if name != "lengths":
-            more = np.empty((rows, *array.shape[1:]), array.dtype)
-            longer[name] = array if _recurrent(name) else np.concatenate([array, fill(more)])
-    return longer
+    whole = [name for name in start if part_of(name) not in (*ROWS, "lengths")]
+    for part in dict.fromkeys(part_of(name) for name in whole):
+        left = {name: tried[name] for name in whole if part_of(name) == part}
+        yield f"no {group_of(f'l0_{part}')}", {**start, **left}
+    yield "length kept", {**tried, **{name: start[name] for name in whole}}
+    if whole:
+        layer = whole[-1].partition("_")[0]
+        left = {name: tried[name] for name in whole if name.partition("_")[0] == layer}
+        yield "one layer too few", {**start, **left}
 
 
 def _found(name: str, ask: Ask, tally: _Tally) -> Found:
-    sizes = ", ".join(map(str, ask.sizes))
+    sizes = listed(ask.sizes)
     green = [control for control, red in tally.controls.items() if not red]
-    verdict, first, failing = Verdict.SAME, None, ""
-    headline = f"M = {sizes}: {tally.checks:,} of {tally.checks:,} checks, {tally.keys:,} keys"
-    red = len(tally.controls) - len(green)
+    controls = f"{len(tally.controls) - len(green)} of {len(tally.controls)} red"
+    checks = tally.checks + tally.rules
+    headline = f"M = {sizes}: {checks:,} of {checks:,} checks, {tally.keys:,} keys"
     facts = [
-        ("checks", f"after rollback, accept 0..M, unused rows: {tally.checks:,} compared"),
-        ("controls", f"{red} of {len(tally.controls)} red: {', '.join(tally.controls)}"),
+        ("checks", f"accept 0..M of M, three drafts in a row, unused rows, {tally.rules} rules"),
+        ("controls", f"{controls}: {', '.join(tally.controls)}"),
     ]
+    table = _table(ask, tally)
+    found = Found(name, Verdict.SAME, headline, facts, compared=tally.keys, table=table)
+    found.brief = f"M {sizes}, {checks:,} of {checks:,} checks, controls {controls}"
     if tally.problems:
-        size, what, first = min(tally.problems)
-        verdict, failing = Verdict.DIVERGED, f"--m {size}"
-        headline = f"M = {size}, {what}"
-        facts.insert(0, ("differ", f"{len(tally.problems):,} of {tally.checks:,} checks"))
+        _fail(found, tally)
     elif green:
-        verdict = Verdict.NOT_RUN
-        headline = f"control {green[0]!r} was not red: a faulty rollback would not be seen"
-    return Found(name, verdict, headline, facts, [], first, failing, tally.keys)
+        found.verdict = Verdict.NOT_RUN
+        found.headline = found.brief = (
+            f"control {green[0]!r} was not red: a faulty rollback would not be seen"
+        )
+    return found
+
+
+def _fail(found: Found, tally: _Tally) -> None:
+    """The problem of the smallest M; a broken rule has none and comes first."""
+    problem = min(tally.problems, key=lambda one: one.size)
+    found.verdict, found.first = Verdict.DIVERGED, problem.first
+    found.headline = f"M = {problem.size}, {problem.what}" if problem.size else problem.what
+    found.brief = found.headline
+    found.failing = f"--m {problem.size} --seed {tally.seed}" if problem.size else ""
+    total = tally.checks + tally.rules
+    found.facts.insert(0, ("differ", f"{len(tally.problems):,} of {total:,} checks"))
+
+
+def _table(ask: Ask, tally: _Tally) -> list[str]:
+    """One line an M: what is equal and what is not."""
+    names = [name for name in COLUMNS if name in tally.columns]
+    names += sorted(tally.columns - {*COLUMNS, "further"})
+    heads = ["M", *names, f"{ask.more} further steps"]
+    rows = [
+        [str(size), *(row.get(name) or "equal" for name in (*names, "further"))]
+        for size, row in sorted(tally.table.items())
+    ]
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    return [
+        "  ".join(f"{cell:{width}}" for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in (heads, *rows)
+    ]

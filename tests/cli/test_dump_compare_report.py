@@ -294,6 +294,7 @@ def test_report_carries_the_status_of_each_verdict(tmp_path: Path) -> None:
         ("[]", "not a parity-divergence file"),
         ('{"format": "parity-divergence", "version": 9}', "version 9 of parity-divergence"),
         ('{"format": "parity-divergence", "version": 1}', "damaged: 'elements'"),
+        ("[" * 100_000, "damaged: maximum recursion depth exceeded"),
     ],
 )
 def test_red_report_of_something_else(tmp_path: Path, text: str, said_of_it: str) -> None:
@@ -302,6 +303,18 @@ def test_red_report_of_something_else(tmp_path: Path, text: str, said_of_it: str
     result = run_cli("report", str(saved))
     assert (result.status, result.stdout) == (2, "")
     assert result.stderr.startswith(f"parity: {saved}: {said_of_it}")
+
+
+def test_red_report_with_another_kind_of_value(tmp_path: Path) -> None:
+    saved = tmp_path / "run.json"
+    run_cli("diff", *SHORT, "--dut", "cpu", "--json", str(saved))
+    body = json.loads(saved.read_text())
+    for name in ("states", "keys", "greedy", "inputs"):
+        saved.write_text(json.dumps({**body, name: [5]}))
+        result = run_cli("report", str(saved))
+        assert (result.status, result.stdout) == (2, ""), name
+        assert result.stderr.startswith(f"parity: {saved}: damaged: ")
+        assert result.stderr.endswith("\n  next: write the report again\n")
 
 
 def test_red_report_of_no_file(tmp_path: Path) -> None:

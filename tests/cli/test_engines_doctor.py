@@ -10,11 +10,14 @@ import numpy as np
 import pytest
 
 from parity.cli import doctor
+from parity.cli.commands import cli
 from parity.errors import NotRunError
 from parity.registry import ENGINES, plugins
 from parity_cpu.engine import Engine
 from tests.cli.running import said
 from tests.cli_runner import run_cli
+
+RUN = "diff, dump, isodiff, rollback, ladder"
 
 
 def findings(*words: str) -> dict[str, dict[str, object]]:
@@ -62,7 +65,7 @@ def test_doctor_says_what_can_run_and_what_cannot(monkeypatch: pytest.MonkeyPatc
     at = lines.index("cuda    no   CuPy is not installed")
     assert lines[at + 1].startswith("             next: pip install 'parity-harness[cuda13]'")
     assert "floats  yes  no flush-to-zero, division and root correctly rounded" in lines
-    assert lines[-2].startswith("can run: diff, dump with cpu")
+    assert lines[-2].startswith(f"can run: {RUN} with cpu")
     assert lines[-1].startswith("cannot:  anything with cuda")
 
 
@@ -93,7 +96,7 @@ def test_doctor_repeats_the_reason_of_an_engine(monkeypatch: pytest.MonkeyPatch)
 
 def test_doctor_without_any_engine_that_works(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "plugins", lambda group: {})
-    assert run_cli("doctor").stdout.splitlines()[-1] == "can run: diff, dump with no engine"
+    assert run_cli("doctor").stdout.splitlines()[-1] == f"can run: {RUN} with no engine"
 
 
 @pytest.mark.parametrize(
@@ -144,6 +147,9 @@ def test_red_arithmetic_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None
 def test_every_installed_engine_is_in_both_lists() -> None:
     names = set(plugins(ENGINES))
     assert names <= set(findings())
-    assert names == {
-        row["name"] for row in json.loads(run_cli("engines", "--json", "-").stdout)["engines"]
-    }
+    body = json.loads(run_cli("engines", "--json", "-").stdout)
+    assert names == {row["name"] for row in body["engines"]}
+
+
+def test_commands_named_by_the_doctor_exist() -> None:
+    assert set(doctor.COMMANDS) <= set(cli.commands)

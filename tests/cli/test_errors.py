@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import signal
 import subprocess
@@ -88,6 +89,27 @@ BAD_INPUT = [
         "of the prompt",
         "leave one of the two out",
     ),
+    # Probes.
+    (("isodiff", "--m", "0"), "--m 0: nothing to run", "write --m 2..8"),
+    (("isodiff", "--m", "8..2"), "--m 8..2: nothing to run", "write --m 2..8"),
+    (
+        ("isodiff", "--m", "2,x"),
+        "--m: 'x' is not a number or a range of at most six digits",
+        "write --m 2..8",
+    ),
+    (
+        ("isodiff", "--m", "2", "--pos", "5:3"),
+        "--pos: '5:3' is not a range of positions",
+        "write --pos 33:38",
+    ),
+    (
+        ("isodiff", "--m", "2..2003"),
+        "--pos 38 with --m 2003 and 8 further steps: position 2048 is past the KV cache of "
+        "moe-tiny (2,048 positions)",
+        "give a smaller --pos or --m",
+    ),
+    (("rollback", "--seeds", "0"), "--seeds 0: nothing to run", "give --seeds 1 or more"),
+    (("rollback", "--seed", "-1"), "seed -1 is out of range", "give a seed of 0 to 2^64 - 1"),
     # Files.
     (
         ("diff", "--ref", "missing.dump", "--dut", "cpu"),
@@ -177,6 +199,15 @@ def test_report_that_cannot_be_written_is_refused_before_the_run(
     result = run_cli(*CPU, "--json", "/nonexistent/x.json")
     assert result.status == 2
     assert result.stderr.startswith("parity: /nonexistent/x.json: cannot be written: ")
+
+
+def test_probes_leave_stdout_to_json() -> None:
+    words = ("isodiff", "--m", "2", "--pos", "3")
+    one = run_cli(*words, "--json", "-")
+    assert (one.status, one.stderr) == (0, "")
+    assert json.loads(one.stdout)["name"] == "isodiff"
+    both = json.loads(run_cli(*words, "--rb", "--json", "-").stdout)
+    assert [found["name"] for found in both] == ["isodiff", "rollback"]
 
 
 def test_existing_report_outlives_a_failure(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from parity import registry
-from parity.errors import InputError, ParityBug
+from parity.errors import InputError, NotRunError, ParityBug
 from parity.protocol import REQUIRED, EngineSettings
 from parity.registry import ENGINES, REPORTS
 from parity_cpu.engine import Engine
@@ -212,3 +212,12 @@ def test_red_tier_and_variant_that_an_engine_lacks() -> None:
         registry.open_engine(Engine, settings, "cpu+quick")
     assert caught.value.message == "cpu+quick: engine cpu has no variant 'quick'"
     assert caught.value.next_step.startswith("variants: rsqrt, norm_tree, ")
+
+
+def test_red_capability_that_an_engine_lacks() -> None:
+    engine = engines_for_tests.NoState(EngineSettings())
+    registry.require(engine, "capture", "elements")
+    with pytest.raises(NotRunError) as caught:
+        registry.require(engine, "state", "--prefill ref")
+    assert caught.value.message == "cpu lacks the capability 'state', needed for --prefill ref"
+    assert caught.value.next_step == "parity engines lists what each engine offers"

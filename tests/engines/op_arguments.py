@@ -26,7 +26,9 @@ def op_arguments(
     ``mask``: the variants, 0 for the exact tier. What the exact tier must not read is NaN: the
     probabilities of ``expert_matvec``, and ``scratch``.
     """
-    added = {"variants": mask, "scratch": _scratch(outputs, args, mask)}
+    added: dict[str, Any] = {"variants": mask}
+    if "scratch" in names:
+        added["scratch"] = _scratch(outputs[0].shape, args[-1], mask)
     if op_name == "l2norm":
         added["stride"] = int(np.prod(outputs[0].shape[1:]))
     if op_name == "router_topk":  # its k is the length of its outputs
@@ -41,10 +43,8 @@ def op_arguments(
     return found
 
 
-def _scratch(outputs: Sequence[Any], args: check.Args, mask: int) -> Array:
-    """What attention may need: 2 * (keys padded to a power of two) for each row and head."""
-    if not mask or len(outputs[0].shape) < 3 or not isinstance(args[-1], int):
-        return np.full(1, np.nan, np.float32)
-    rows, heads = outputs[0].shape[:2]
-    keys = 1 << (args[-1] + rows - 1).bit_length()
+def _scratch(shape: Sequence[int], pos: int, mask: int) -> Array:
+    """What two_pass needs: 2 * (keys padded to a power of two) for each row and head."""
+    rows, heads = shape[:2]
+    keys = 1 << (pos + rows - 1).bit_length() if mask else 1
     return np.full((rows, heads, 2 * keys), np.nan, np.float32)

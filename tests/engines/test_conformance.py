@@ -14,9 +14,11 @@ from parity.model.config import preset
 from parity.model.model import SyntheticModel
 from parity.protocol import EngineSettings
 from parity.testing import PROMISES, ConformanceError, engine_conformance
+from parity.variants import TIERS
 from parity_cpu import Engine as CpuEngine
 from parity_cuda import CudaEngine, EmuEngine
-from tests.engines.broken_engines import BROKEN, Broken
+from tests.engines.broken_capabilities import LengthAlone
+from tests.engines.broken_promises import BROKEN, Broken
 
 NAMES = [check.__name__ for check, _ in PROMISES]
 SMALL = SyntheticModel(
@@ -32,6 +34,21 @@ SMALL = SyntheticModel(
         experts=4,
         top_k=2,
         vocab=48,
+    ),
+    seed=11,
+)
+HYBRID = SyntheticModel(
+    replace(
+        preset("hybrid-tiny"),
+        name="hybrid-small",
+        layers=4,
+        hidden=32,
+        n_q=2,
+        n_kv=1,
+        head_dim=32,
+        inter=32,
+        vocab=48,
+        gdn=(1, 2, 32, 32),
     ),
     seed=11,
 )
@@ -53,11 +70,21 @@ class NotHere(CpuEngine):
 @pytest.mark.parametrize("engine", [CpuEngine, EmuEngine])
 def test_engine_keeps_every_promise(engine: Any) -> None:
     assert engine_conformance(engine) == NAMES
+    assert engine_conformance(engine, model=HYBRID) == NAMES
 
 
 @pytest.mark.gpu
-def test_cuda_keeps_every_promise() -> None:
-    assert engine_conformance(CudaEngine) == NAMES
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("model", ["moe-tiny", "dense-tiny", "hybrid-tiny"])
+def test_cuda_keeps_every_promise(model: str, tier: str) -> None:
+    settings = EngineSettings(tier=tier, variants=TIERS[tier])
+    assert engine_conformance(CudaEngine, model=model, settings=settings) == NAMES
+
+
+@pytest.mark.parametrize("engine", [CpuEngine, EmuEngine])
+def test_fast_tier_keeps_every_promise(engine: Any) -> None:
+    settings = EngineSettings(tier="fast", variants=TIERS["fast"])
+    assert engine_conformance(engine, model=SMALL, settings=settings) == NAMES
 
 
 def test_another_model_and_settings() -> None:
@@ -72,11 +99,14 @@ def test_capabilities_that_are_not_offered_are_named() -> None:
         "capture_matches_digests: not offered (capture)",
         "state_round_trip: not offered (state)",
         "inject_moves_one_key: not offered (inject)",
+        "rows_equal_steps: not offered (rows)",
+        "rollback_restores: not offered (rollback)",
+        "counters_count: not offered (counters)",
     ]
 
 
 def test_every_promise_is_documented_and_has_a_break() -> None:
-    assert len(NAMES) == len(set(NAMES)) == 13
+    assert len(NAMES) == len(set(NAMES)) == 16
     for check, _ in PROMISES:
         assert getattr(testing, check.__name__) is check
         assert len(inspect.getdoc(check) or "") > 60
@@ -93,6 +123,14 @@ def test_red(broken: Broken) -> None:
     assert (
         raised.value.next_step == f"the promise is the docstring of parity.testing.{broken.promise}"
     )
+
+
+def test_red_what_is_recurrent_is_not_rolled_back() -> None:
+    """Only a model with recurrent state can show it."""
+    assert engine_conformance(LengthAlone, model=SMALL) == NAMES
+    with pytest.raises(ConformanceError, match="rollback to 0: state part l0_") as raised:
+        engine_conformance(LengthAlone, model=HYBRID)
+    assert raised.value.promise == "rollback_restores"
 
 
 def test_the_unchanged_engine_passes_on_the_small_model() -> None:

@@ -33,8 +33,11 @@ OTHER_FUNCTIONS = {"attention"}
 WITHOUT_STEPS = {"variants"}
 # Python has no pointer arithmetic: where a kernel gets a moved pointer, the reference gets these.
 OFFSETS = ("at", "to")
-# Memory that a kernel cannot make for itself; the launch method passes it on.
-SCRATCH = "scratch"
+# What a launch method takes beside the reference's arguments: memory that a kernel cannot make for
+# itself, and how far apart rows stand, which an array of the reference knows.
+LAUNCH_ONLY = ("scratch", "stride")
+# A kernel `<stem>_rows` is `<stem>` for many rows in a launch: same reference, same launch method.
+ROWS = "_rows"
 
 _STEP = re.compile(r"\s*(?:#|//) (step \d+: .*?)\s*")
 _SECTION = r"\d+(?:\.\d+)*"
@@ -44,7 +47,7 @@ _FUNCTION = re.compile(
     r'^(?:extern "C" __global__ void|__device__ (?:__forceinline__ )?[\w ]+?) (\w+)\(([^)]*)\)',
     re.MULTILINE,
 )
-_ADDED = re.compile(rf"(?:int|long long) \w+|[\w ]+& \w+|float\* {SCRATCH}")
+_ADDED = re.compile(r"(?:int|long long) \w+|[\w ]+& \w+|float\* scratch")
 
 
 @dataclass(frozen=True)
@@ -119,9 +122,15 @@ def problems(
     else:
         found += _launch_problems(stem, ref, dut, launch)
     if stem not in OTHER_FUNCTIONS:
-        for name in ref.arguments.keys() & dut.arguments.keys():
-            found += _argument_problems(f"{stem}: {name}", ref.arguments[name], dut, name)
+        for name in dut.arguments:
+            if (twin := base(name)) in ref.arguments:
+                found += _argument_problems(f"{stem}: {name}", ref.arguments[twin], dut, name)
     return [*found, *_step_problems(stem, ref.texts, dut.texts)]
+
+
+def base(stem: str) -> str:
+    """The stem of the reference and of the launch method."""
+    return stem.removesuffix(ROWS)
 
 
 def _header_problems(stem: str, ref: Side, dut: Side) -> list[str]:
@@ -136,11 +145,12 @@ def _header_problems(stem: str, ref: Side, dut: Side) -> list[str]:
 
 
 def _launch_problems(stem: str, ref: Side, dut: Side, launch: Sequence[str]) -> list[str]:
-    found = [f"{stem}: ref has no {stem}()"] if stem not in ref.arguments else []
+    arguments = ref.arguments.get(base(stem))
+    found = [f"{stem}: ref has no {base(stem)}()"] if arguments is None else []
     if stem not in dut.arguments:
         found.append(f"{stem}: dut has no kernel {stem}")
-    if [name for name in launch if name != SCRATCH] != ref.arguments.get(stem):
-        found.append(f"{stem}: launched with {list(launch)}, ref has {ref.arguments.get(stem)}")
+    if [name for name in launch if name not in LAUNCH_ONLY] != arguments:
+        found.append(f"{stem}: launched with {list(launch)}, ref has {arguments}")
     return found
 
 
@@ -169,7 +179,8 @@ def unpaired(ops: Path, kernels: Path) -> list[str]:
     refs = {path.stem for path in ops.glob("*.py")} - {"__init__"}
     duts = {path.stem for pattern in ("*.cu", "*.cuh") for path in kernels.glob(pattern)}
     found = [f"{stem}.py has no kernel" for stem in sorted(refs - OPS_ALONE - duts)]
-    found += [f"{stem}.cu has no reference" for stem in sorted(duts - KERNELS_ALONE - refs)]
+    alone = (stem for stem in sorted(duts - KERNELS_ALONE) if base(stem) not in refs)
+    found += [f"{stem}.cu has no reference" for stem in alone]
     gone = sorted((OPS_ALONE - refs) | (KERNELS_ALONE - duts))
     return found + [f"{stem} is listed as alone and is not there" for stem in gone]
 
@@ -179,5 +190,5 @@ def pairs(ops: Path, kernels: Path) -> dict[str, tuple[Path, Path]]:
     found = {}
     for path in sorted([*kernels.glob("*.cu"), *kernels.glob("*.cuh")]):
         if path.stem not in KERNELS_ALONE:
-            found[path.stem] = (ops / f"{path.stem}.py", path)
+            found[path.stem] = (ops / f"{base(path.stem)}.py", path)
     return found

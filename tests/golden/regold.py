@@ -23,7 +23,7 @@ SEED = 7
 DETAILED = "moe-tiny q4"  # the model whose every tensor is listed
 MODELS = (
     *(("moe-tiny", "q4"), ("moe-tiny", "f32"), ("dense-tiny", "q4"), ("dense-tiny", "f32")),
-    ("moe-48", "q4"),
+    *(("hybrid-tiny", "q4"), ("moe-48", "q4")),
 )
 STORED = {"float32": "f32", "uint16": "f16", "uint8": "u8"}
 
@@ -72,8 +72,8 @@ def main() -> None:
     """Rewrite the file and print what changed."""
     stored = PATH.read_text(encoding="utf-8") if PATH.exists() else ""
     made = written(goldens())
-    print("\n".join(changes(stored, made)) or "nothing changed")
     PATH.write_text(made, encoding="utf-8", newline="\n")
+    print("\n".join(changes(stored, made)) or "nothing changed")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,8 @@
-"""Scalar twins of the variants of 1.4, 1.6 to 1.9 and the router (contract 5)."""
+"""Twins of the variants of 1.4, 1.6 to 1.9 and the router (contract 5).
+
+Scalar but for attention: there the accumulators of keys, and of elements, stand side by side in
+arrays, each with its own serial chain.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,6 @@ from tests.oracle import platform_math
 from tests.oracle.elementary import cosf, sinf
 from tests.oracle.scalar import ONE, ZERO, Array, F, Row
 from tests.oracle.storage import BLOCK
-from tests.oracle.variants_products import f32_row
 from tests.oracle.variants_shared import Names, exponential, tree_sum
 
 # --- quantising ----------------------------------------------------------------------------------
@@ -91,16 +94,15 @@ def _weights(scores: Row, names: Names) -> tuple[list[np.float32], list[np.float
     return p, c, total
 
 
-def _values(v: Array, p: Row, c: Row, v_scale: Row | None, total: np.float32) -> list[np.float32]:
-    out = []
-    for d in range(v.shape[1]):
-        acc = ZERO
-        for t in range(len(p)):
-            weight = p[t] if v_scale is None else F(p[t] * v_scale[t])
-            added = F(weight * F(v[t, d]))
-            acc = F(F(acc * c[t]) + added)
-        out.append(F(acc / total))
-    return out
+def _values(v: Array, p: Row, c: Row, v_scale: Row | None, total: np.float32) -> Array:
+    """The accumulators side by side: each element of v has its own, key after key."""
+    acc = np.zeros(v.shape[1], F)
+    for t in range(len(p)):
+        weight = p[t] if v_scale is None else F(p[t] * v_scale[t])
+        added = weight * v[t].astype(F)
+        acc = acc * c[t]
+        acc = acc + added
+    return acc / total
 
 
 def attention_int8(
@@ -118,13 +120,22 @@ def attention_int8(
     out, group = np.zeros(q.shape, F), q.shape[1] // k.shape[1]
     for m, h in np.ndindex(q.shape[:2]):
         g, scores = h // group, []
-        for t in range(pos + m + 1):
-            dot = sum(int(a) * int(b) for a, b in zip(q[m, h], k[t, g], strict=True))
+        dots = k[: pos + m + 1, g].astype(np.int32) @ q[m, h].astype(np.int32)
+        for t, dot in enumerate(dots):
             scale = F(q_scale[m, h] * k_scale[t, g])
             scores.append(F(F(F(dot) * scale) * sm_scale))
         p, c, total = _weights(scores, names)
         out[m, h] = _values(v[:, g], p, c, list(v_scale[:, g]), total)
     return out
+
+
+def _dots(q: Array, k: Array) -> Array:
+    """q f32[hd] with each row of k f32[keys, hd]: one accumulator a key, ascending."""
+    acc = np.zeros(k.shape[0], F)
+    for j in range(len(q)):
+        products = q[j] * k[:, j]
+        acc = acc + products
+    return acc
 
 
 def attention_f32(
@@ -133,11 +144,9 @@ def attention_f32(
     """1.8 on f32 rows with libm_exp, exp_via_double, two_pass."""
     out, group = np.zeros(q.shape, F), q.shape[1] // k.shape[1]
     for m, h in np.ndindex(q.shape[:2]):
-        g, scores = h // group, []
-        for t in range(pos + m + 1):
-            dot = f32_row(list(q[m, h]), list(k[t, g]), frozenset())
-            scores.append(F(dot * sm_scale))
-        p, c, total = _weights(scores, names)
+        g = h // group
+        scores = _dots(q[m, h], k[: pos + m + 1, g]) * sm_scale
+        p, c, total = _weights(list(scores), names)
         out[m, h] = _values(v[:, g], p, c, None, total)
     return out
 

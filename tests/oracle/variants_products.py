@@ -122,7 +122,7 @@ def q4_matvec(d_bits: Array, qs: Array, x: Array, names: Names) -> Array:
     return out
 
 
-def f32_row(w: Row, x: Row, names: Names) -> np.float32:
+def _f32_row(w: Row, x: Row, names: Names) -> np.float32:
     acc = ZERO
     for weight, value in zip(w, x, strict=True):
         acc = product_sum(weight, value, acc, names)
@@ -133,7 +133,7 @@ def f32_matvec(w: Array, x: Array, names: Names) -> Array:
     """1.5 with fma."""
     out = np.zeros((x.shape[0], w.shape[0]), F)
     for m, j in np.ndindex(out.shape):
-        out[m, j] = f32_row(list(w[j]), list(x[m]), names)
+        out[m, j] = _f32_row(list(w[j]), list(x[m]), names)
     return out
 
 
@@ -151,7 +151,7 @@ def expert_f32_matvec(w: Array, ids: Array, x: Array, names: Names) -> Array:
     out = np.zeros((*ids.shape, w.shape[1]), F)
     for m, rank, j in np.ndindex(out.shape):
         given = x[m, rank if x.shape[1] > 1 else 0]
-        out[m, rank, j] = f32_row(list(w[ids[m, rank], j]), list(given), names)
+        out[m, rank, j] = _f32_row(list(w[ids[m, rank], j]), list(given), names)
     return out
 
 

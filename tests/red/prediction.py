@@ -18,14 +18,14 @@ import numpy as np
 
 from parity.families import dumped_fields
 from parity.keys import Key
+from parity.model.model import Model
 from parity.protocol import EngineSettings, Plan
 from parity.run import Run, greedy
 from parity_cpu.engine import Engine
 from parity_cpu.ops.elementary import ucrt_cosf, ucrt_expf, ucrt_sinf
 from parity_cpu.ops.expert_matvec import expert_matvec
 from parity_cpu.ops.headnorm import headnorm
-from parity_cpu.products import matvec
-from parity_cpu.weights import Layer
+from parity_cpu.ops.q4_matvec import q4_matvec
 
 F = np.float32
 Scalar = Callable[[np.float32], float]
@@ -103,10 +103,9 @@ def predict(run: Run, variant: str) -> Prediction:
 
 def compare_functions(run: Run, functions: Functions) -> Prediction:
     """The same for any functions in the place of the contract's."""
-    engine, steps = observe(run)
     found = Prediction()
-    for step in steps:
-        for key, changed, value in redo(engine, step, functions):
+    for step in observe(run):
+        for key, changed, value in redo(run.model, step, functions):
             found.changed += changed
             name = key.field
             if changed:
@@ -116,7 +115,7 @@ def compare_functions(run: Run, functions: Functions) -> Prediction:
     return found
 
 
-def observe(run: Run) -> tuple[Engine, list[Observed]]:
+def observe(run: Run) -> list[Observed]:
     """Run the ref (cpu, exact) and capture every key of the decode steps."""
     engine = Engine(EngineSettings())
     engine.load(run.model, run.positions)
@@ -129,25 +128,25 @@ def observe(run: Run) -> tuple[Engine, list[Observed]]:
         done = engine.step(token, Plan(fields=(), tensors=keys))
         steps.append(Observed(pos, done.tensors, engine.read_state()))
         token = greedy(done.logits)
-    return engine, steps
+    return steps
 
 
 def redo(
-    engine: Engine, step: Observed, functions: Functions
+    model: Model, step: Observed, functions: Functions
 ) -> Iterator[tuple[Key, int, np.ndarray]]:
     """(key, changed results that feed it, value with ``functions``) of one step, in order.
 
     Only keys whose op calls one of the functions.
     """
-    decoder = engine._decoder
-    for number, weights in enumerate(decoder.layers):
-        layer = _Layer(engine, step, number, weights, functions)
+    for number in range(model.config.layers):
+        layer = _Layer(model, step, number, functions)
         parts = [*layer.keys(), *layer.values(), *layer.queries(), *layer.attention()]
-        parts += [*layer.router(), *layer.experts()] if weights.router is not None else []
-        for name, changed, value in [*parts, *layer.activation()]:
+        if model.config.experts:
+            parts += [*layer.router(), *layer.experts(), *layer.activation(), *layer.down()]
+        else:
+            parts += layer.activation()
+        for name, changed, value in parts:
             yield Key(step.pos, number, name), changed, value
-        if weights.router is not None:
-            yield from ((Key(step.pos, number, *rest[:1]), *rest[1:]) for rest in layer.down())
 
 
 Part = tuple[str, int, np.ndarray]
@@ -157,10 +156,9 @@ Part = tuple[str, int, np.ndarray]
 class _Layer:
     """One layer of one step, done again."""
 
-    engine: Engine
+    model: Model
     step: Observed
     number: int
-    weights: Layer
     functions: Functions
 
     def keys(self) -> list[Part]:
@@ -171,18 +169,18 @@ class _Layer:
 
     def values(self) -> list[Part]:
         """V: the projection, int8 rows."""
-        config = self.engine.model.config
-        raw = self._product(self.weights.v_proj, config.n_kv * config.head_dim)
+        config = self.model.config
+        raw = self._product("v_proj", config.n_kv * config.head_dim)
         heads = raw.reshape(config.n_kv, config.head_dim)
         return self._stored("v", 0, heads, heads)
 
     def queries(self) -> list[Part]:
         """Q: the projection, head norm, rope."""
-        config = self.engine.model.config
-        raw = self._product(self.weights.q_proj, config.n_q * config.head_dim)
+        config = self.model.config
+        raw = self._product("q_proj", config.n_q * config.head_dim)
         heads = raw.reshape(1, config.n_q, config.head_dim)
         normed = np.empty_like(heads)
-        headnorm(normed, heads, self.weights.q_norm, F(config.eps), 0)
+        headnorm(normed, heads, self._weight("q_norm"), F(config.eps), 0)
         changed, turned = self._turn(normed[0])
         return [("qrope", changed, turned)]
 
@@ -199,7 +197,7 @@ class _Layer:
 
     def router(self) -> list[Part]:
         """topk and topp of the router's logits."""
-        config, logits = self.engine.model.config, self.get("rlogits")
+        config, logits = self.model.config, self.get("rlogits")
         given = logits - logits.max()
         e = self.functions.exps(given)
         changed = _differ(e, EXACT.exps(given))
@@ -214,8 +212,8 @@ class _Layer:
         """gate and up of the int16 form of fnrm."""
         changed, codes, scales = self._codes16(self.get("fnrm")[None])
         given = (codes[None], scales[None])
-        gate = self._expert(self.weights.gate, "gate", given)
-        return [("gate", changed, gate), ("up", 0, self._expert(self.weights.up, "up", given))]
+        gate, up = self._expert("gate", given), self._expert("up", given)
+        return [("gate", changed, gate), ("up", 0, up)]
 
     def activation(self) -> list[Part]:
         """act: silu of gate, times up."""
@@ -229,15 +227,19 @@ class _Layer:
         """down of the int16 form of act."""
         changed, codes, scales = self._codes16(self.get("act"))
         given = (codes[None], scales[None])
-        return [("down", changed, self._expert(self.weights.down, "down", given))]
+        return [("down", changed, self._expert("down", given))]
 
     def get(self, name: str) -> np.ndarray:
         """The captured value of one field of this layer."""
         return self.step.get(self.number, name)
 
-    def _product(self, matrix: object, rows: int) -> np.ndarray:
+    def _weight(self, name: str) -> np.ndarray:
+        return self.model.tensor(f"layers.{self.number}.{name}")
+
+    def _product(self, name: str, rows: int) -> np.ndarray:
         out = np.empty((1, rows), F)
-        matvec(out, matrix, self.get("nrm")[None], 0)  # type: ignore[arg-type]
+        d, qs = self._weight(f"{name}.d"), self._weight(f"{name}.qs")
+        q4_matvec(out, d, qs, self.get("nrm")[None], 0)
         return out[0]
 
     def _turn(
@@ -245,7 +247,7 @@ class _Layer:
     ) -> tuple[int, np.ndarray]:
         """(changed cosines and sines, rope of heads f32[heads, hd])."""
         used = self.functions if functions is None else functions
-        angles = F(self.step.pos) * self.engine._decoder.inv_freq
+        angles = F(self.step.pos) * self.model.tensor("inv_freq")
         c, s = (np.array([call(angle) for angle in angles], F) for call in (used.cos, used.sin))
         exact = [np.array([call(a) for a in angles], F) for call in (EXACT.cos, EXACT.sin)]
         low, high = heads[:, : len(angles)], heads[:, len(angles) :]
@@ -261,7 +263,7 @@ class _Layer:
 
     def _head(self, head: int, q: np.ndarray, q_scale: np.float32) -> tuple[int, np.ndarray]:
         """(changed exponentials, output f32[hd]) of one query head (contract 1.8)."""
-        config, rows = self.engine.model.config, self.step.rows
+        config, rows = self.model.config, self.step.rows
         g = head // (config.n_q // config.n_kv)
         k, ks, v, vs = (rows[f"l{self.number}_{part}"][:, g] for part in ("k", "ks", "v", "vs"))
         dots = (k.astype(np.int32) @ q.astype(np.int32)).astype(F)
@@ -285,10 +287,11 @@ class _Layer:
         exact, _ = quantise(blocks, 32767, np.int16, _divide)
         return _differ(codes, exact), codes.reshape(x.shape), scales.reshape(len(x), -1)
 
-    def _expert(self, matrix: object, name: str, given: Heads) -> np.ndarray:
+    def _expert(self, name: str, given: Heads) -> np.ndarray:
         out = np.empty((1, *self.get(name).shape), F)
         ids, probs = self.get("topk")[None], self.get("topp")[None]
-        expert_matvec(out, matrix.d, matrix.qs, ids, probs, *given, 0)  # type: ignore[attr-defined]
+        d, qs = self._weight(f"experts.{name}.d"), self._weight(f"experts.{name}.qs")
+        expert_matvec(out, d, qs, ids, probs, *given, 0)
         return out[0]
 
 

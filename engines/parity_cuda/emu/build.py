@@ -96,16 +96,17 @@ def build_module(
     compiler, ParityBug for names that are not plain file names.
     """
     _check_names(sources)
-    unit = translate(sources)
     compiler = compiler or find_compiler()
     flags = (*FLAGS, *MODES[mode], *compiler.machine_flags(), *extra_flags)
-    folder = cache_folder()
-    path = folder / f"{_key(sources, flags, compiler)}.so"
-    hit = path.exists()
+    path = cache_folder() / f"{_key(sources, flags, compiler)}.so"
+    # The names of the kernels are kept, too: to translate only for them would be most of a hit.
+    names = path.with_suffix(".kernels")
+    hit = path.exists() and names.exists()
     if not hit:
-        _compile(unit, flags, compiler, path)
+        _compile(translate(sources), flags, compiler, path)
+    kernels = tuple(names.read_text().split())
     digest = _digest(_parts(sources))
-    return BuiltModule(path, unit.kernels, hit, mode, flags, str(compiler), digest)
+    return BuiltModule(path, kernels, hit, mode, flags, str(compiler), digest)
 
 
 def cache_folder(env: Mapping[str, str] = os.environ) -> Path:
@@ -160,6 +161,8 @@ def _compile(unit: Unit, flags: Sequence[str], compiler: Compiler, path: Path) -
         )
         if done.returncode:
             raise _compile_error(done.stdout + done.stderr, unit, command, path.with_suffix(".log"))
+        (folder / "kernels").write_text("\n".join(unit.kernels))
+        os.replace(folder / "kernels", path.with_suffix(".kernels"))
         os.replace(folder / "unit.so", path)
 
 

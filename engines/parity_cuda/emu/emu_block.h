@@ -199,7 +199,7 @@ EMU_OUTLINE Fiber* take_fiber(Block* b, int index) {
   return fiber;
 }
 
-// More stacks, up to one for each thread of the block. Null: there are enough; else why not.
+// Maps more stacks until there are `wanted`. False: no memory.
 EMU_OUTLINE bool more_fibers(Block* b, int wanted) {
   while (b->fiber_count < wanted) {
     if (!fibers_map(b->fibers + b->fiber_count, kFibersAtOnce)) return false;

@@ -104,9 +104,8 @@ class _Kernel:
         self.name = entry.name.decode()
         rows = [entry.parameters[i] for i in range(entry.count)]
         self.parameters = [(chr(row.kind), row.pointee, _number(row)) for row in rows]
-        layout = (
-            f"{number[0]}s{8 - number[0]}x" if number else "Q" for *_, number in self.parameters
-        )
+        numbers = [number for *_, number in self.parameters]
+        layout = (f"{number[0]}s{8 - number[0]}x" if number else "Q" for number in numbers)
         self._struct = struct.Struct("=" + "".join(layout))
 
     def pack(self, args: Sequence[Argument]) -> bytes:

@@ -24,7 +24,6 @@ from parity.variants import TIERS
 from parity_cpu import Engine
 from tests.engines.cpu import compiled_code
 from tests.engines.cuda import twin_cases
-from tests.engines.op_arguments import op_arguments, parameters
 from tests.oracle import check
 from tests.oracle.inputs import cases
 
@@ -35,7 +34,7 @@ ELEMENTARY = "elementary"  # test_elementary.py looks at it
 FMA_WRITTEN = {"elementary", "variants"}
 FLOAT64_WRITTEN = {"variants.inverse_root", "variants.any_expf"}
 PARALLEL = {"attention_f32", "attention_int8", "expert_f32_matvec", "expert_matvec"}
-PARALLEL |= {"f32_matvec", "q4_matvec"}
+PARALLEL |= {"delta_step", "f32_matvec", "q4_matvec"}
 
 F = np.float32
 needs_fma = pytest.mark.skipif(
@@ -49,9 +48,9 @@ needs_two_threads = pytest.mark.skipif(
 def run_all_ops() -> None:
     """One step in each tier and storage, hashed: every op has run with its real types."""
     for tier, variants in TIERS.items():
-        for weights in ("q4", "f32"):
+        for name, weights in (("moe-tiny", "q4"), ("moe-tiny", "f32"), ("hybrid-tiny", "q4")):
             engine = Engine(EngineSettings(tier=tier, variants=variants))
-            model = synthetic("moe-tiny", 7, weights)
+            model = synthetic(name, 7, weights)
             engine.load(model, 2)
             engine.step(1, Plan(dumped_fields(model.config, ("ffn",))))
 
@@ -196,16 +195,15 @@ def with_threads(count: int, call: Callable[[], Any]) -> Any:
 
 
 def output(op_name: str, args: check.Args, specs: tuple[check.Spec, ...]) -> bytes:
-    op = getattr(import_module(f"parity_cpu.ops.{op_name}"), op_name)
-    outputs = [np.zeros(shape, dtype) for shape, dtype in specs]
-    op(*op_arguments(op_name, parameters(op), outputs, args))
-    return b"".join(out.tobytes() for out in outputs)
+    """Every byte that an op leaves: its outputs, and its inputs, which may be state."""
+    given = tuple(a.copy() if isinstance(a, np.ndarray) else a for a in args)
+    arrays = (*twin_cases.numba_run(op_name, given, specs), *given)
+    return b"".join(np.asarray(array).tobytes() for array in arrays)
 
 
 def every_case(op_name: str) -> Iterator[tuple[check.Args, tuple[check.Spec, ...]]]:
     if op_name in twin_cases.TABLES:
-        table = twin_cases.TABLES[op_name](np.random.default_rng(twin_cases.SEED))
-        yield from ((args, (spec,)) for _, spec, args in table)
+        yield from ((args, specs) for _, specs, args in twin_cases.cases_of(op_name))
     else:
         yield from ((args, check.output_specs(op_name, args)) for _, args in cases(op_name))
 

@@ -20,12 +20,13 @@ from parity.protocol import EngineSettings, Plan
 from parity_cpu import Engine
 
 TOKENS = 64
-ACTIVATIONS = ("x", "ores", "attn", "act")
-SEEDS = {"moe-tiny": (7, 1, 12345), "moe-48": (7, 1), "dense-tiny": (7, 1, 12345)}
+ACTIVATIONS = ("x", "ores", "act")
+SEEDS = {"moe-tiny": (7, 1, 12345), "moe-48": (7, 1), "dense-tiny": (7, 1), "hybrid-tiny": (7, 1)}
 # name, storage of the matrices, seed
 RUNS = [(name, "q4", seed) for name, seeds in SEEDS.items() for seed in seeds]
 RUNS += [("moe-tiny", "f32", 7), ("dense-tiny", "f32", 7)]
-ROUTED = [run for run in RUNS if run[0] != "dense-tiny"]
+ROUTED = [run for run in RUNS if run[0].startswith("moe")]
+INT8 = [run for run in RUNS if run[1] == "q4" and not run[0].startswith("hybrid")]
 
 # Bounds: activations of size 1 within a factor of 20 and 50; a logit spread at which the greedy
 # choice is neither fixed nor a lottery.
@@ -56,7 +57,8 @@ def measure(model: Model) -> Figures:
     config = model.config
     engine = Engine(EngineSettings())
     engine.load(model, TOKENS)
-    names = [*ACTIVATIONS, "k", "v"] + (["topk"] if config.experts else [])
+    names = [*ACTIVATIONS, *(["k", "v"] if config.kv == "int8" else [])]
+    names += ["topk"] if config.experts else []
     kept: dict[str, list[np.ndarray]] = {name: [] for name in names}
     logits = []
     for pos, token in enumerate(prompt_tokens(7, TOKENS, config.vocab)):
@@ -126,7 +128,7 @@ def test_logits_spread(name: str, weights: str, seed: int) -> None:
     assert found.choices > TOKENS // 4
 
 
-@pytest.mark.parametrize(("name", "weights", "seed"), [run for run in RUNS if run[1] == "q4"])
+@pytest.mark.parametrize(("name", "weights", "seed"), INT8)
 def test_int8_rows_are_not_saturated(name: str, weights: str, seed: int) -> None:
     found = figures(name, weights, seed)
     head_dim = synthetic(name, seed, weights).config.head_dim

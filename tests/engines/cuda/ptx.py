@@ -13,10 +13,13 @@ from parity.errors import NotRunError
 from parity_cuda import nvrtc
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_120")
-# Kernels in which contract 4 writes an fma: fma64 in expf, cosf and sinf, fma32 in logf.
-FMA64 = {"attention_f32", "attention_int8", "rope", "router_topk", "swiglu"}
-FMA64 |= {f"map_{name}" for name in ("expf", "cosf", "sinf", "sigmoid", "silu", "softplus")}
-FMA32 = {"map_logf", "map_softplus"}
+# Contract 4 writes fma64 in expf, cosf and sinf and fma32 in logf: kernels that call one of these,
+# or what 1.9 builds on them, may hold the instruction; no other may.
+_FMA64 = re.compile(r"\b(?:ucrt_(?:exp|cos|sin)f|any_\w+|sigmoid|silu|softplus)\b")
+_FMA32 = re.compile(r"\b(?:ucrt_logf|any_softplus|softplus)\b")
+_HEADERS = ("elementary.cuh", "elementary_tables.cuh", "variants.cuh")
+_KERNEL = re.compile(r'extern "C" __global__ void (\w+)\(')
+_INCLUDE = re.compile(r'#include "([\w.]+)"')
 
 _VARIANTS = re.compile(r'(extern "C" __global__ void \w+\([^)]*\bint) variants([^)]*\) \{)')
 _ENTRY = re.compile(r"^\.visible \.entry (\w+)\(", re.MULTILINE)
@@ -78,6 +81,26 @@ def missing(compiler: str) -> str:
     return ""
 
 
+def written_fmas(sources: Mapping[str, str]) -> tuple[set[str], set[str]]:
+    """The kernels whose text calls a function with an fma64, and one with an fma32."""
+    found: tuple[set[str], set[str]] = (set(), set())
+    for name, text in sources.items():
+        _, *parts = _KERNEL.split(text)
+        for kernel, body in zip(parts[::2], parts[1::2], strict=True):
+            called = _called_text(name, sources, body)
+            for pattern, kernels in zip((_FMA64, _FMA32), found, strict=True):
+                if name.endswith(".cu") and pattern.search(called):
+                    kernels.add(kernel)
+    return found
+
+
+def _called_text(name: str, sources: Mapping[str, str], body: str) -> str:
+    """A kernel's body with what stands before the kernels, and the headers of the ops."""
+    helpers = _KERNEL.split(sources[name])[0]
+    own = [file for file in _INCLUDE.findall(helpers) if file not in _HEADERS]
+    return "".join([body, helpers, *(_called_text(file, sources, "") for file in own)])
+
+
 COMPILERS: dict[str, Compile] = {"nvcc": by_nvcc, "nvrtc": by_nvrtc}
 
 
@@ -89,14 +112,17 @@ def instructions(ptx: str) -> dict[str, list[str]]:
     return {name: _INSTRUCTION.findall(body[body.index("{") :]) for name, body in bodies}
 
 
-def faults(ptx: str) -> list[str]:
-    """``kernel: instruction does what`` for every instruction that breaks the contract, once."""
+def faults(ptx: str, fma64: Collection[str] = (), fma32: Collection[str] = ()) -> list[str]:
+    """``kernel: instruction does what`` for every instruction that breaks the contract, once.
+
+    ``fma64``, ``fma32``: the kernels in which one is written.
+    """
     found = []
     for kernel, names in instructions(ptx).items():
         for name in dict.fromkeys(names):
             found += [f"{kernel}: {name} {text}" for rule, text in _RULES if rule.search(name)]
-            if name.startswith("fma.rn.f32") and kernel not in FMA32:
+            if name.startswith("fma.rn.f32") and kernel not in fma32:
                 found.append(f"{kernel}: {name} contracts")
-            if name.startswith("fma.rn.f64") and kernel not in FMA64:
+            if name.startswith("fma.rn.f64") and kernel not in fma64:
                 found.append(f"{kernel}: {name} contracts")
     return found

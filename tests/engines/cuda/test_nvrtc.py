@@ -34,7 +34,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_without_cupy_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "cupy_backends", None)
+    for name in ("cupy_backends", "cupy_backends.cuda", "cupy_backends.cuda.libs"):
+        monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(NotRunError, match="cuda: NVRTC is not usable: ") as raised:
         nvrtc.compile_cubin(FUSIBLE, ARCH)
     assert "pip install" in raised.value.next_step

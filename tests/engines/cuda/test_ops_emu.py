@@ -17,7 +17,9 @@ from tests.engines.cuda.op_runner import OpRunner, WroteOutside
 from tests.engines.cuda.twin_cases import TABLES, check_by_twin
 from tests.oracle import check
 from tests.oracle.inputs import OPS
+from tests.oracle.variants import OF_OP, sets_of
 
+SHARED = {name for name in kernel_sources() if name.endswith(".cuh")}
 SCHEDULES = {
     "ascending": {"ascending": ""},
     "descending": {"descending": ""},
@@ -32,12 +34,13 @@ def runner(schedule: str) -> OpRunner:
     return OpRunner(EmuBackend(EngineSettings(options=SCHEDULES[schedule])), schedule)
 
 
-def planted(name: str, old: str, new: str) -> OpRunner:
-    """An emulated device with one kernel's text changed."""
+def planted(op: str, name: str, old: str, new: str) -> OpRunner:
+    """An emulated device with one op's kernel alone, and one text changed."""
     sources = kernel_sources()
     assert sources[name].count(old) == 1
     sources[name] = sources[name].replace(old, new)
-    return OpRunner(EmuBackend(EngineSettings(), sources), "planted")
+    needed = {file: text for file, text in sources.items() if file in SHARED or file == f"{op}.cu"}
+    return OpRunner(EmuBackend(EngineSettings(), needed), "planted")
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -52,6 +55,14 @@ def test_kernel_has_the_numba_twins_bytes(op: str, schedule: str) -> None:
     assert check_by_twin(op, runner(schedule).run_for) > 1
 
 
+@pytest.mark.parametrize("op", OF_OP)
+def test_kernel_with_variants_has_the_oracles_bytes(op: str) -> None:
+    """Every set of variants that may stand together; library functions are the C library's here."""
+    run = runner("shuffled 3").run_variants
+    counts = [check.check_variants(op, names, run) for names in sets_of(op)]
+    assert len(counts) >= len(OF_OP[op])
+
+
 def test_every_op_is_held_against_something() -> None:
     methods = {name for name, _ in inspect.getmembers(Ops, inspect.isfunction) if name[0] != "_"}
     assert set(OPS) | set(TABLES) == methods
@@ -60,17 +71,20 @@ def test_every_op_is_held_against_something() -> None:
 @pytest.mark.parametrize(
     ("op", "name", "old", "new"),
     [
-        ("norm_tree", "tree.cuh", "__fadd_rn(x[i], x[i + n])", "__fadd_rn(x[i], x[n + n - 1 - i])"),
-        ("router_tree", "router_tree.cu", "__fmul_rn(w[j], x[j])", "__fmul_rn(w[j], x[0])"),
-        ("attention_f32", "attention_f32.cu", "__fadd_rn(dot, __fmul_rn(q[j], row[j]))",
-         "fmaf(q[j], row[j], dot)"),
-        ("expert_f32_matvec", "expert_f32_matvec.cu", "groups > 1 ? rank : 0", "0"),
-        ("embed_f32", "embed_f32.cu", "tokens[m] * hidden + j", "tokens[0] * hidden + j"),
+        ("conv_step", "conv_step.cu", "w[c * 4 + t]", "w[c * 4 + 2 - t]"),
+        ("conv_step", "conv_step.cu", "hist[c] = hist[channels + c];", ""),
+        ("decay_rates", "decay_rates.cu", "-ucrt_expf", "ucrt_expf"),
+        ("delta_gates", "delta_gates.cu", "any_sigmoid(b[at]", "any_sigmoid(a[at]"),
+        ("delta_step", "delta_step.cu", "h / (gridDim.y / key_heads)", "h % key_heads"),
+        ("delta_step", "delta_step.cu", "__fmul_rn(*cell, g[h])", "*cell"),
+        ("l2norm", "l2norm.cu", "j = 0; j < width; ++j) ss", "j = width; j-- > 0;) ss"),
+        ("sigmoid_gate", "sigmoid_gate.cu", "any_sigmoid", "any_silu"),
+        ("split_gate", "split_gate.cu", "head[hd + at % hd]", "head[at % hd]"),
     ],
 )  # fmt: skip
 def test_red_kernel_text_by_twin(op: str, name: str, old: str, new: str) -> None:
-    with pytest.raises(check.OpMismatch, match="differ"):
-        check_by_twin(op, planted(name, old, new).run_for)
+    with pytest.raises(check.OpMismatch, match=rf"{op}\[.*in array "):
+        check_by_twin(op, planted(op, name, old, new).run_for)
 
 
 @pytest.mark.parametrize(
@@ -88,14 +102,15 @@ def test_red_kernel_text_by_twin(op: str, name: str, old: str, new: str) -> None
 )  # fmt: skip
 def test_red_kernel_text(op: str, name: str, old: str, new: str) -> None:
     with pytest.raises(check.OpMismatch, match="differ, first at"):
-        check.check_op(op, planted(name, old, new).run)
+        check.check_op(op, planted(op, name, old, new).run)
 
 
 def test_red_a_race_shows_in_another_schedule() -> None:
     """Without its first barrier rmsnorm is right only where thread 0 comes last."""
-    sources = kernel_sources()
-    sources["rmsnorm.cu"] = sources["rmsnorm.cu"].replace("  __syncthreads();\n", "", 1)
-    assert sources != kernel_sources()
+    texts = kernel_sources()
+    text = texts["rmsnorm.cu"].replace("  __syncthreads();\n", "", 1)
+    assert text != texts["rmsnorm.cu"]
+    sources = {"rmsnorm.cu": text, **{name: texts[name] for name in SHARED}}
     for schedule, right in (("descending", True), ("ascending", False)):
         settings = EngineSettings(options=SCHEDULES[schedule])
         run = OpRunner(EmuBackend(settings, sources), schedule).run
@@ -105,11 +120,11 @@ def test_red_a_race_shows_in_another_schedule() -> None:
 
 def test_red_a_write_past_the_end() -> None:
     with pytest.raises(WroteOutside, match="swiglu"):
-        check.check_op("swiglu", planted("swiglu.cu", "if (j >= n) return;", "").run)
+        check.check_op("swiglu", planted("swiglu", "swiglu.cu", "if (j >= n) return;", "").run)
 
 
 def test_red_a_changed_input() -> None:
-    fault = planted("add.cu", "out[j] = __fadd_rn(a[j], b[j]);",
+    fault = planted("add", "add.cu", "out[j] = __fadd_rn(a[j], b[j]);",
                     "out[j] = __fadd_rn(a[j], b[j]);\n  ((float*)a)[j] = 0.0f;")  # fmt: skip
     with pytest.raises(check.OpMismatch, match="changed its inputs"):
         check.check_op("add", fault.run)
@@ -117,9 +132,15 @@ def test_red_a_changed_input() -> None:
 
 def test_red_probabilities_that_are_read() -> None:
     """The exact tier must not fold p into the products: p is NaN here."""
-    fault = planted("expert_matvec.cu", "variants & FOLD_P", "true")
+    fault = planted("expert_matvec", "expert_matvec.cu", "variants & FOLD_P", "true")
     with pytest.raises(check.OpMismatch, match=r"dut [0-9a-f]+ \(nan\)"):
         check.check_op("expert_matvec", fault.run)
+
+
+def test_red_a_variant_that_is_ignored() -> None:
+    fault = planted("combine", "combine.cu", "variants & FOLD_P", "false")
+    with pytest.raises(check.OpMismatch, match=r"\| fold_p\]"):
+        check.check_variants("combine", frozenset({"fold_p"}), fault.run_variants)
 
 
 def test_sentinels_are_behind_every_output() -> None:

@@ -21,6 +21,7 @@ from tests.engines.cuda.op_runner import OpRunner
 from tests.engines.cuda.twin_cases import TABLES, check_by_twin
 from tests.oracle import check
 from tests.oracle.inputs import OPS
+from tests.oracle.variants import OF_OP, sets_of
 
 pytestmark = pytest.mark.gpu
 
@@ -28,6 +29,9 @@ GOLDEN = Path(__file__).parents[2] / "golden"
 ROUTINES = ("expf", "cosf", "sinf", "logf")
 SEED = 20_261_130
 RANDOM = 1 << 22
+
+# Variants whose functions are the device's: their bits are not those of a CPU (contract 5).
+DEVICE_OWN = {"rsqrt", "libm_exp", "libm_sincos", "exp_via_double"}
 
 Bits = npt.NDArray[np.uint32]
 
@@ -89,6 +93,14 @@ def test_kernel_has_the_oracles_bytes(backend: CupyBackend, op: str) -> None:
 @pytest.mark.parametrize("op", TABLES)
 def test_kernel_has_the_numba_twins_bytes(backend: CupyBackend, op: str) -> None:
     assert check_by_twin(op, OpRunner(backend, "cuda").run_for) > 1
+
+
+@pytest.mark.parametrize("op", [op for op in OF_OP if set(OF_OP[op]) - DEVICE_OWN])
+def test_kernel_with_variants_has_the_oracles_bytes(backend: CupyBackend, op: str) -> None:
+    """Every set of variants but those that take a function of the device's own."""
+    run = OpRunner(backend, "cuda").run_variants
+    sets = [names for names in sets_of(op) if not names & DEVICE_OWN]
+    assert sum(check.check_variants(op, names, run) for names in sets) > 5
 
 
 def test_red_an_op_without_its_flags(backend: CupyBackend, tmp_path: Path) -> None:

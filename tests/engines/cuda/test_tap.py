@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from parity.errors import ParityBug
-from parity.families import dumped_fields
+from parity.families import count_keys, dumped_fields
 from parity.keys import Key
 from parity.model.model import synthetic
 from parity.protocol import EngineSettings, Plan
@@ -147,18 +147,24 @@ def test_red_a_buffer_of_another_size(
     field: str, shape: tuple[int, ...], dtype: type, said: str
 ) -> None:
     backend = EmuBackend(EngineSettings())
-    tap = Tap(backend, Arena(backend, MODEL.config), ALL)
+    tap = Tap(backend, Arena(backend, MODEL.config), ALL, 1)
     with pytest.raises(ParityBug, match=said):
         tap(0, 0, field, backend.empty(shape, dtype))
 
 
 @pytest.mark.parametrize("weights", ["q4", "f32"])
-@pytest.mark.parametrize("preset", ["moe-tiny", "dense-tiny"])
-def test_the_arena_holds_every_key(preset: str, weights: str) -> None:
+@pytest.mark.parametrize("preset", ["moe-tiny", "dense-tiny", "hybrid-tiny"])
+def test_the_arena_holds_every_key_of_many_rows(preset: str, weights: str) -> None:
+    """It grows when it must: one row, then three, then one again, each with one copy."""
     model = synthetic(preset, 7, weights)
-    fields = dumped_fields(model.config, ("ffn",))
+    plan = Plan(dumped_fields(model.config, ("ffn", "s")))
     engine = CountingEngine(EngineSettings())
-    engine.load(model, 1)
-    keys = model.config.layers * (len(fields) - 2) + 2
-    assert len(engine.step(5, Plan(fields)).entries) == keys
-    assert engine._arena.most_keys >= keys
+    engine.load(model, 5)
+    counts: Any = engine.backend
+    for rows in (1, 3, 1):
+        counts.calls = Counter()
+        steps = engine.step_rows(TOKENS[:rows], plan)
+        assert [len(step.entries) for step in steps] == [
+            count_keys(model.config, plan.fields)  # type: ignore[arg-type]
+        ] * rows
+        assert counts.calls["download"] == 1

@@ -1,5 +1,6 @@
 """A cache folder of our own, modules built once, the schedules every kernel must stand."""
 
+import os
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -23,11 +24,12 @@ Load = Callable[..., EmuModule]
 
 @pytest.fixture(scope="session", autouse=True)
 def cache_base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Build into a temporary folder, never into the user's cache."""
+    """Build into a temporary folder, never into the user's cache; xdist's workers share it."""
+    base = tmp_path_factory.getbasetemp()
+    shared = (base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base) / "emu-cache"
     with pytest.MonkeyPatch.context() as patch:
-        base = tmp_path_factory.mktemp("cache")
-        patch.setenv("PARITY_CACHE", str(base))
-        yield base
+        patch.setenv("PARITY_CACHE", str(shared))
+        yield shared
 
 
 @pytest.fixture(scope="session")

@@ -39,7 +39,21 @@ def test_second_build_is_a_hit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert (first.hit, second.hit) == (False, True)
     assert first.path == second.path
     assert first.path.parent == tmp_path / "emu"
-    assert os.listdir(first.path.parent) == [first.path.name], "nothing else is left behind"
+    assert second.kernels == first.kernels == ("k",)
+    left = sorted(path.name for path in first.path.parent.iterdir())
+    assert left == [f"{first.path.stem}.kernels", first.path.name], "no temporary file stays"
+
+
+@pytest.mark.parametrize("suffix", [".so", ".kernels"])
+def test_anything_in_the_cache_may_be_deleted(
+    suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PARITY_CACHE", str(tmp_path))
+    first = build_module(source(1))
+    first.path.with_suffix(suffix).unlink()
+    second, third = build_module(source(1)), build_module(source(1))
+    assert (second.hit, third.hit) == (False, True)
+    assert second.kernels == third.kernels == first.kernels
 
 
 @pytest.mark.parametrize("change", ["text", "name", "header", "flags", "mode", "compiler"])
@@ -118,7 +132,8 @@ def test_two_processes_build_the_same_module_at_once(tmp_path: Path) -> None:
     assert [process.returncode for process in running] == [0, 0]
     assert said[0] == said[1]
     assert said[0].endswith("[7, 7, 7, 7]\n")
-    assert len(list((tmp_path / "emu").iterdir())) == 1
+    assert len(list((tmp_path / "emu").glob("*.so"))) == 1
+    assert len(list((tmp_path / "emu").iterdir())) == 2
 
 
 def test_cache_folder_is_private(tmp_path: Path) -> None:

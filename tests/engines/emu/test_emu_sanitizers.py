@@ -33,14 +33,23 @@ RACES = (
 CONTROLS = ("ok_barriers", "ok_barriers@256", "ok_warp_barrier", "ok_locals", "ok_atomic", "good")
 
 
-def run(mode: str, order: str, *names: str) -> Results:
-    """Run cases in a process with the sanitizer's runtime."""
+def run(cache: Path, mode: str, *names: str) -> Results:
+    """Run cases in a process with the sanitizer's runtime, once for all workers."""
+    kept = cache / f"{mode}.json"
+    if not kept.exists():
+        said = kept.with_suffix(f".{os.getpid()}")
+        said.write_text(run_child(mode, *names))
+        said.replace(kept)
+    return {name: (code, text) for name, (code, text) in json.loads(kept.read_text()).items()}
+
+
+def run_child(mode: str, *names: str) -> str:
     env = {**os.environ, **sanitizer_env(mode), "PYTHONPATH": os.pathsep.join(sys.path)}
     env["OPENBLAS_NUM_THREADS"] = "1"  # TSan ends a process that forks with threads
-    command = [sys.executable, str(CHILD), mode, order, *names]
+    command = [sys.executable, str(CHILD), mode, "ascending", *names]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
-    return {name: (code, text) for name, (code, text) in json.loads(done.stdout).items()}
+    return done.stdout
 
 
 def lines_of(text: str, kernel: str) -> range:
@@ -50,13 +59,13 @@ def lines_of(text: str, kernel: str) -> range:
 
 
 @pytest.fixture(scope="module")
-def asan() -> Results:
-    return run("asan", "ascending", *OUT_OF_BOUNDS, *CONTROLS, "in_place")
+def asan(cache_base: Path) -> Results:
+    return run(cache_base, "asan", *OUT_OF_BOUNDS, *CONTROLS, "in_place")
 
 
 @pytest.fixture(scope="module")
-def tsan() -> Results:
-    return run("tsan", "ascending", *RACES, "shuffle_as_barrier", "blocks_share_a_word", *CONTROLS)
+def tsan(cache_base: Path) -> Results:
+    return run(cache_base, "tsan", *RACES, "shuffle_as_barrier", "blocks_share_a_word", *CONTROLS)
 
 
 @pytest.mark.parametrize("name", OUT_OF_BOUNDS)
@@ -81,8 +90,10 @@ def test_tsan_finds_races_even_in_ascending_order(
     assert status == TSAN_STATUS, text
     assert "ThreadSanitizer: data race" in text
     lines = {int(line) for line in re.findall(r"faults\.cu:(\d+)", text)}
-    assert lines <= set(lines_of(cuda_text("faults.cu"), name))
-    assert len(lines) == 2, "both sides of the race are named"
+    kernel = lines_of(cuda_text("faults.cu"), name)
+    assert lines <= set(kernel)
+    # Some runtimes name the declaration, too, as the caller of the kernel.
+    assert len(lines - {kernel[0]}) == 2, "both sides of the race are named"
 
 
 def test_tsan_knows_that_shuffles_order_no_memory(tsan: Results) -> None:
