@@ -32,7 +32,7 @@ def diff_engines(ref: Side, dut: Side, run: Run, ask: Ask) -> Tree:
     """Both sides are engines with the model loaded; ``run`` holds the settings for both."""
     began = time.monotonic()
     if run.prefill == "ref":
-        _need_states(ref, dut)
+        need_states(ref, dut)
     ref_run = run_side(ref, run)
     fed = tokens_for_dut(run, ref_run.fed)
     dut_run = run_side(dut, run, fed=fed, start=ref_run.start if run.prefill == "ref" else None)
@@ -88,12 +88,16 @@ def explain(tree: Tree, starts: tuple[Start, Start], dumps: tuple[Dump, Dump]) -
     reruns = (rerun_key(starts[0], key), rerun_key(starts[1], key))
     shaky = unstable_side(key, dumps, reruns)
     if shaky:
-        tree.verdict = Verdict.UNSTABLE
-        tree.level = Level.NONE
-        tree.reason = f"{shaky} differs from itself at {key}: a rerun gave another digest"
+        call_unstable(tree, shaky, key)
         return
     tree.inputs = input_rows(starts[0].run, key, *reruns)
     tree.elements = key_elements(key, *reruns)
+
+
+def call_unstable(tree: Tree, side: str, key: Key) -> None:
+    """A side that differs from itself: nothing else can be said of the run."""
+    tree.verdict, tree.level, tree.first = Verdict.UNSTABLE, Level.NONE, key.tag
+    tree.reason = f"{side} differs from itself at {key}: a rerun gave another digest"
 
 
 def check_control(tree: Tree, start: Start, ref: Dump, dut: Dump, seed: int) -> None:
@@ -117,7 +121,8 @@ def _judge_control(tree: Tree, dut: str) -> None:
     )
 
 
-def _need_states(ref: Side, dut: Side) -> None:
+def need_states(ref: Side, dut: Side) -> None:
+    """NotRunError where a side cannot hand over or take over a state."""
     for side in (ref, dut):
         if not side.has("state"):
             raise NotRunError(

@@ -12,8 +12,10 @@ from parity.diff import (
     Ask,
     add_states,
     add_weights,
+    call_unstable,
     check_control,
     explain,
+    need_states,
     run_facts,
     start_of,
 )
@@ -34,26 +36,14 @@ CHAIN_FIELD = "chain"  # field name of a layer's chained digest
 def bisect_engines(ref: Side, dut: Side, run: Run, ask: Ask) -> Tree:
     """Find the first layer whose chained digest differs, then rerun that layer with all fields."""
     began = time.monotonic()
+    if run.prefill == "ref":
+        need_states(ref, dut)
     ref_run = run_side(ref, run)
     handed = ref_run.start if run.prefill == "ref" else None
     fed = tokens_for_dut(run, ref_run.fed)
     dut_run = run_side(dut, run, fed=fed, start=handed)
     starts = (start_of(ref, run, ref_run), start_of(dut, run, dut_run))
-    chains = (fold_layers(ref_run.dump, run), fold_layers(dut_run.dump, run))
-    index, read = bisect_first(*([entry.digest for entry in side.entries] for side in chains))
-    total = sum(len(side.entries) for side in chains)
-    if index is None:
-        tree = compare_dumps(*chains, level_asked=ask.level)
-        tree.search = Search(None, read, total, 2)
-    else:
-        key = min(
-            (side.entries[index].key for side in chains if index < len(side.entries)),
-            key=KeyOrder(),
-        )
-        dumps = (step_dump(starts[0], ref_run.dump, key), step_dump(starts[1], dut_run.dump, key))
-        tree = compare_dumps(*dumps, level_asked=ask.level)
-        tree.search = Search(key.tag.removesuffix(f"_{CHAIN_FIELD}"), read, total, 4)
-        explain(tree, starts, dumps)
+    tree = _searched(starts, (ref_run.dump, dut_run.dump), ask)
     # The chained digests fold the types in: that they have none of their own says nothing.
     tree.notes = [note for note in tree.notes if not note.startswith(UNTYPED)]
     note_parting(tree, ref_run.dump, dut_run.dump)
@@ -72,6 +62,46 @@ def bisect_engines(ref: Side, dut: Side, run: Run, ask: Ask) -> Tree:
         check_control(tree, starts[1], *dumps, ask.seed)
     tree.seconds = time.monotonic() - began
     return tree
+
+
+def _searched(starts: tuple[Start, Start], whole: tuple[Dump, Dump], ask: Ask) -> Tree:
+    """The first differing layer by its chained digest, then its keys by a rerun of that layer."""
+    run = starts[0].run
+    if any("stopped" in side.header for side in whole):
+        # Digests do not tell a value that is not finite, which ends the comparison there.
+        tree = compare_dumps(*whole, level_asked=ask.level)
+        if tree.verdict is Verdict.DIVERGED and tree.first is not None:
+            explain(tree, starts, whole)
+        return tree
+    chains = (fold_layers(whole[0], run), fold_layers(whole[1], run))
+    digests = [[entry.digest for entry in side.entries] for side in chains]
+    index, read = bisect_first(digests[0], digests[1])
+    total = len(digests[0]) + len(digests[1])
+    if index is None:
+        tree = compare_dumps(*chains, level_asked=ask.level)
+        tree.search = Search(None, read, total, 2)
+        return tree
+    reached = [side.entries[index].key for side in chains if index < len(side.entries)]
+    key = min(reached, key=KeyOrder())
+    reruns = (step_dump(starts[0], whole[0], key), step_dump(starts[1], whole[1], key))
+    tree = compare_dumps(*reruns, level_asked=ask.level)
+    tree.search = Search(key.tag.removesuffix(f"_{CHAIN_FIELD}"), read, total, 4)
+    shaky = _unlike_itself(whole, reruns)
+    if shaky is not None:
+        call_unstable(tree, *shaky)
+    else:
+        explain(tree, starts, reruns)
+    return tree
+
+
+def _unlike_itself(whole: tuple[Dump, Dump], reruns: tuple[Dump, Dump]) -> tuple[str, Key] | None:
+    """The side whose rerun gave another digest than its first run, and the first such key."""
+    for role, first, again in zip(("ref", "dut"), whole, reruns, strict=True):
+        before = {entry.key: entry.digest for entry in first.entries}
+        for entry in again.entries:
+            if before.get(entry.key) != entry.digest:
+                return role, entry.key
+    return None
 
 
 def fold_layers(dump: Dump, run: Run) -> Dump:

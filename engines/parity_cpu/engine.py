@@ -14,7 +14,7 @@ from parity import __version__
 from parity.dump import TensorType
 from parity.errors import InputError, ParityBug
 from parity.fnv import BASES
-from parity.model.checks import NO_MARK, check_rows, check_tokens
+from parity.model.checks import NO_MARK, check_options, check_rows, check_tokens
 from parity.model.model import Model
 from parity.protocol import EngineSettings, Plan, Step
 from parity.variants import TIERS, VARIANTS, variant_mask
@@ -37,7 +37,11 @@ class Engine:
         {"state", "capture", "inject", "rows", "rollback", "counters"}
     )
 
+    # Names of ``@name=value`` in a spec; a subclass may take some.
+    options: ClassVar[tuple[str, ...]] = ()
+
     def __init__(self, settings: EngineSettings) -> None:
+        check_options(self.name, settings.options, self.options)
         self.settings = settings
         self.positions = 0
         self.length = 0

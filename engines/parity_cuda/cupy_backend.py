@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from parity.errors import InputError, NotRunError
+from parity.errors import NotRunError
+from parity.model.checks import check_options
 from parity.protocol import EngineSettings
 from parity_cuda import nvrtc
 from parity_cuda.sources import kernel_sources, sources_digest
@@ -44,8 +45,7 @@ class CupyBackend:
     """Device 0, or the one of CUDA_VISIBLE_DEVICES."""
 
     def __init__(self, settings: EngineSettings, sources: Mapping[str, str] | None = None) -> None:
-        if settings.options:
-            raise InputError(f"cuda has no option {sorted(settings.options)[0]!r}", "leave it out")
+        check_options("cuda", settings.options, ())
         self._cupy = open_cupy()
         texts = kernel_sources() if sources is None else dict(sources)
         device = self._cupy.cuda.Device()

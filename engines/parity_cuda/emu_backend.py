@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from parity.errors import InputError
+from parity.model.checks import check_options
 from parity.protocol import EngineSettings
 from parity_cuda.emu import EmuModule, Schedule, build_module, find_compiler
 from parity_cuda.sources import kernel_sources, sources_digest
 
+BUILDING = "building the emulated kernels (first run on this machine, about 10 s)"
 OPTIONS = ("ascending", "descending", "shuffled", "threads")
 
 
@@ -24,9 +26,13 @@ class EmuBackend:
         self._schedule = schedule_of(settings.options)
         texts = kernel_sources() if sources is None else dict(sources)
         compiler = find_compiler()
-        if settings.notes is not None:
-            pass
-        self._built = build_module(texts, compiler=compiler)
+        notes = settings.notes
+
+        def announce() -> None:
+            if notes is not None:
+                notes.note(BUILDING)
+
+        self._built = build_module(texts, compiler=compiler, announce=announce)
         self._module = EmuModule(self._built)
         self._digest = sources_digest(texts)
 
@@ -88,11 +94,7 @@ class EmuBackend:
 
 def schedule_of(options: Mapping[str, str]) -> Schedule:
     """The schedule asked for by ``emu@shuffled=SEED``, ``emu@descending``, ``emu@threads=N``."""
-    unknown = sorted(set(options) - set(OPTIONS))
-    if unknown:
-        raise InputError(
-            f"emu has no option {unknown[0]!r}", f"options: {', '.join('@' + o for o in OPTIONS)}"
-        )
+    check_options("emu", options, OPTIONS)
     threads = _number("threads", options.get("threads", "1"))
     if "shuffled" in options:
         seed = _number("shuffled", options["shuffled"] or "2")

@@ -85,7 +85,10 @@ def _verdict(exact: Rung) -> str:
         return f"SAME  exact: {keys} equal, {exact.equal} of {exact.tokens} tokens"
     if tree.verdict is Verdict.NOT_RUN:
         return f"NOT RUN  exact: {printable(tree.reason)}"
-    return f"DIVERGED  exact: first at {tree.first or tree.reason or 'a choice of its own'}"
+    if tree.first is not None:
+        return f"DIVERGED  exact: first at {tree.first}"
+    flip = f"another token at t{exact.flip[0]}" if exact.flip else ""
+    return f"DIVERGED  exact: {printable(tree.reason) or flip}"
 
 
 def _cells(rung: Rung) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -41,6 +41,14 @@ def check_tokens(config: ModelConfig, tokens: Sequence[int], pos: int, positions
             f"({positions:,} positions)",
             "give a shorter prompt or a smaller --n",
         )
+
+
+def check_options(engine: str, given: Mapping[str, str], known: Sequence[str]) -> None:
+    """Refuse options of a spec (``@name=value``) that the engine does not have."""
+    unknown = sorted(set(given) - set(known))
+    if unknown:
+        offered = ", ".join(f"@{name}" for name in known) or "none"
+        raise InputError(f"{engine} has no option @{unknown[0]}", f"options: {offered}")
 
 
 def check_rows(tokens: Sequence[int]) -> None:

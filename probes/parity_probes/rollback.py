@@ -42,6 +42,7 @@ from parity_probes.blocks import (
     write_over,
 )
 
+RULE = 0  # in place of M where a rule is broken whatever M
 SHORT = 2  # further steps after accepting some, not all and not none, of a draft
 CHAINED = (1, 0)  # what a chain of drafts accepts after accepting all of the first
 COLUMNS = ("logits", "keys", "KV rows", "scales", "S", "lengths", "hist")
@@ -242,7 +243,12 @@ class _Case:
 
     def _from_zero(self, size: int) -> None:
         self.engine.reset()
-        self.engine.mark()
+        try:
+            self.engine.mark()
+        except ParityError as refusal:
+            nothing = compare_states("end", {}, {})
+            self._rule("a mark at position 0", f"was refused: {refusal.message}", nothing)
+            return
         self.engine.step_rows(self.draft(0, size, 0))
         self.engine.rollback()
         back = compare_states("end", self.singles.state(0), read_state(self.side))
@@ -256,7 +262,7 @@ class _Case:
         if not wrong and not state.equal:
             wrong = f"state differs, first at {state.first}"
         if wrong:
-            self.tally.problems.append(_Problem(0, f"{what}: {wrong}"))
+            self.tally.problems.append(_Problem(RULE, f"{what}: {wrong}"))
 
 
 def _wrong(judged: Judged, back: StateDiff | None) -> tuple[str, str | None]:
@@ -348,12 +354,14 @@ def _found(name: str, ask: Ask, tally: _Tally) -> Found:
 
 
 def _fail(found: Found, tally: _Tally) -> None:
-    """The problem of the smallest M; a broken rule has none and comes first."""
-    problem = min(tally.problems, key=lambda one: one.size)
+    """The problem of the smallest M; a broken rule, which has none, comes last."""
+    problem = min(tally.problems, key=lambda one: (one.size == RULE, one.size))
     found.verdict, found.first = Verdict.DIVERGED, problem.first
-    found.headline = f"M = {problem.size}, {problem.what}" if problem.size else problem.what
+    found.headline = problem.what
+    if problem.size != RULE:
+        found.headline = f"M = {problem.size}, {problem.what}"
+        found.failing = f"--m {problem.size} --seed {tally.seed}"
     found.brief = found.headline
-    found.failing = f"--m {problem.size} --seed {tally.seed}" if problem.size else ""
     total = tally.checks + tally.rules
     found.facts.insert(0, ("differ", f"{len(tally.problems):,} of {total:,} checks"))
 

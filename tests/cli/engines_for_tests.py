@@ -20,6 +20,8 @@ OLD_LOGITS = Key(0, None, "logits")
 class Moved(Engine):
     """Moves element 0 of the value behind ``@key=TAG`` before it is hashed and used."""
 
+    options = ("key", "pos", "steps")
+
     def step(self, token: int, plan: Plan | None = None) -> Step:
         if plan is not None and plan.inject is None:
             key = Key.parse(self.settings.options["key"])
@@ -29,6 +31,8 @@ class Moved(Engine):
 
 class Once(Engine):
     """Moves the x of the last layer in each of its first five steps, and in no rerun."""
+
+    options = ("key", "pos", "steps")
 
     count = 0
 
@@ -41,6 +45,8 @@ class Once(Engine):
 
 class _Retold(Engine):
     """Tells other entries than those it computed."""
+
+    options = ("key", "pos", "steps")
 
     def retell(self, entry: Entry) -> Entry | None:
         raise NotImplementedError
@@ -150,6 +156,8 @@ class OwnTier(Engine):
 
 class OldRow(Engine):
     """Its last K row is that of the position before, after the last of ``@steps=N`` steps."""
+
+    options = ("key", "pos", "steps")
 
     def step(self, token: int, plan: Plan | None = None) -> Step:
         step = super().step(token, plan)

@@ -32,6 +32,7 @@ from tests.engines.op_arguments import op_arguments, parameters
 from tests.oracle import check, hybrid_check, hybrid_twin, scalar, twin
 from tests.oracle.hybrid_model import OPS, Fields, HybridModel
 from tests.oracle.hybrid_scalar import query_scale
+from tests.oracle.inputs import is_non_finite
 
 SEED = 7
 POSITIONS = 3
@@ -100,6 +101,14 @@ def test_variants_have_the_oracles_bytes(op: str, variant: str) -> None:
         assert hybrid_check.check_op(op, run, variant, mask) > 4
         with pytest.raises(check.OpMismatch, match="differ, first at"):
             hybrid_check.check_op(op, run, variant)
+
+
+@pytest.mark.parametrize("op", sorted(set(hybrid_check.TABLES) - {"split_gate"}))
+def test_a_nan_needs_its_label(op: str) -> None:
+    """Only labelled cases are lenient with NaN (contract 1.10), and each of those has one."""
+    for case, _, outputs in hybrid_check.expected(op):
+        has_nan = any(np.isnan(out).any() for out in outputs)
+        assert has_nan == is_non_finite(case), case
 
 
 def by_twin(

@@ -40,6 +40,8 @@ UNUSED_TOKEN = 3  # neither in the prompt of seed 7 nor among the choices
 class Moved(Engine):
     """One element of the value behind ``@key=TAG`` is moved by 1 ULP, then used."""
 
+    options = ("key",)
+
     def step(self, token: int, plan: Plan | None = None) -> Step:
         if plan is not None:
             key = Key.parse(self.settings.options["key"])

@@ -12,7 +12,7 @@ import platform
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -86,11 +86,13 @@ def build_module(
     mode: Mode = "fast",
     extra_flags: Sequence[str] = (),
     compiler: Compiler | None = None,
+    announce: Callable[[], None] = lambda: None,
 ) -> BuiltModule:
     """Build CUDA texts, given by file name, or find them built.
 
     All ``.cu`` become one translation unit, in name order; ``.cuh`` are found by
-    ``#include "name.cuh"``. ``asan`` and ``tsan`` modules need ``sanitizer_env``.
+    ``#include "name.cuh"``. ``asan`` and ``tsan`` modules need ``sanitizer_env``. ``announce`` is
+    called before a build, which takes seconds.
 
     Raises InputError for a text that does not translate or compile, NotRunError without a
     compiler, ParityBug for names that are not plain file names.
@@ -103,6 +105,7 @@ def build_module(
     names = path.with_suffix(".kernels")
     hit = path.exists() and names.exists()
     if not hit:
+        announce()
         _compile(translate(sources), flags, compiler, path)
     kernels = tuple(names.read_text().split())
     digest = _digest(_parts(sources))

@@ -53,8 +53,10 @@ def with_flags(backend: CupyBackend, folder: Path, *wrong: str) -> CupyBackend:
     names = [flag.split("=")[0] for flag in wrong]
     flags = [flag for flag in nvrtc.FLAGS if flag.split("=")[0] not in names]
     assert len(flags) == len(nvrtc.FLAGS) - len(wrong)
+    # NVRTC 13.0 on a machine with a driver keeps what it compiled, and takes -ftz=true for the same.
+    options = (*flags, *wrong, "--no-cache")
     path = folder / "kernels.cubin"
-    path.write_bytes(nvrtc.compile_cubin(kernel_sources(), backend._arch, (*flags, *wrong))[0])
+    path.write_bytes(nvrtc.compile_cubin(kernel_sources(), backend._arch, options)[0])
     planted = CupyBackend(EngineSettings())
     planted._module = planted._cupy.RawModule(path=str(path))
     return planted
