@@ -119,8 +119,9 @@ def _rung(name: str, trusted: tuple[Side, SideRun], dut: Side, run: Run, seed: i
         add_weights(tree, ref, dut)
     if tree.verdict is Verdict.SAME:
         check_control(tree, start_of(dut, run, fed), ref_run.dump, fed.dump, seed)
-    equal = (_equal(run, ref_run.choices, choices) for choices in (own, fed.choices))
-    return Rung(name, *equal, run.n, first_flip(ref_run.choices, own), tree)
+    choices = ref_run.choices
+    equal, fed_equal = _equal(run, choices, own), _equal(run, choices, fed.choices)
+    return Rung(name, equal, fed_equal, run.n, first_flip(choices, own), tree)
 
 
 def _equal(run: Run, ref: Mapping[int, int], dut: Mapping[int, int]) -> int:

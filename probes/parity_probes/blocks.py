@@ -19,7 +19,7 @@ from parity.protocol import Injection, Plan, Step
 from parity.run import Side, State
 from parity.states import compare_states
 from parity.status import Verdict
-from parity.tree import StateDiff, Tree
+from parity.tree import KeyState, StateDiff, Tree
 
 ROWS = ("k", "ks", "v", "vs")  # parts by position; the others are whole (contract 6)
 GROUPS = {"k": "KV rows", "v": "KV rows", "ks": "scales", "vs": "scales", "s": "S"}
@@ -189,12 +189,19 @@ def differing_logits(ref: np.ndarray, dut: np.ndarray) -> np.ndarray:
     return np.flatnonzero(ref.view(np.uint32) != dut.view(np.uint32))
 
 
-def cause_of(tag: str, start: int, size: int) -> str:
-    """The op behind the first differing key of a block, and its row."""
-    key = Key.parse(tag)
+def cause_of(judged: Judged, start: int, size: int) -> str:
+    """The op behind the first differing key of a block, and its row; "" where no key differs."""
+    trees = [tree for tree in (judged.keys, judged.further) if tree is not None and tree.first]
+    if not trees or trees[0].first is None:
+        return ""
+    key = Key.parse(trees[0].first)
     row = key.pos - start
     where = f"row {row} of {size}" if 0 <= row < size else f"position {key.pos}, after the block"
-    return f"{field_op(key.field)}, {where}; every key before it is equal"
+    text = f"{field_op(key.field)}, {where}; every key before it is equal"
+    found = next(line for line in trees[0].keys if line.state != KeyState.SAME)
+    if "nonfinite" in (found.dut or "") and "nonfinite" not in (found.ref or ""):
+        text += "; not finite, as KV rows past the length are here: are they read?"
+    return text
 
 
 def state_text(found: StateDiff) -> str:

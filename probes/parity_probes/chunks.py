@@ -43,6 +43,7 @@ class _Problem:
     what: str
     first: str | None
     verdict: Verdict
+    judged: Judged
 
 
 @dataclass
@@ -156,11 +157,11 @@ def _note(tally: _Tally, size: int, way: str, judged: Judged) -> None:
     for tree, where in ((judged.keys, ""), (judged.further, "a further step differs, ")):
         if tree is not None and tree.verdict is not Verdict.SAME:
             what = f"{where}first key {tree.first}" if tree.first else tree.reason
-            tally.problems.append(_Problem(size, way, what, tree.first, tree.verdict))
+            tally.problems.append(_Problem(size, way, what, tree.first, tree.verdict, judged))
             return
     if not judged.state.equal:
         what = f"state differs, first at {judged.state.first}"
-        tally.problems.append(_Problem(size, way, what, None, Verdict.DIVERGED))
+        tally.problems.append(_Problem(size, way, what, None, Verdict.DIVERGED, judged))
 
 
 def _found(name: str, ask: Ask, tally: _Tally) -> Found:
@@ -169,8 +170,10 @@ def _found(name: str, ask: Ask, tally: _Tally) -> Found:
     calls = ", ".join(f"{way} {count:,}" for way, count in tally.calls.items() if count)
     facts = [
         ("prompt", f"{PROMPT} tokens, {len(ask.models)} seeds, {ask.more} further steps"),
-        ("path", f"fed by {' and by '.join(tally.ways)}; calls at the last size: {calls or 'no'}"),
+        ("path", f"fed by {' and by '.join(tally.ways)}"),
     ]
+    if calls:
+        facts.append(("calls", f"for the prompt at the last size: {calls}"))
     facts += [("refused", text) for text in tally.refused]
     if tally.problems:
         return _failed(name, tally, facts)
@@ -187,7 +190,7 @@ def _failed(name: str, tally: _Tally, facts: list[tuple[str, str]]) -> Found:
     problem = min(tally.problems, key=lambda one: (one.verdict is not Verdict.DIVERGED, one.size))
     headline = f"chunks of {problem.size}, fed by {problem.way}: {problem.what}"
     if problem.first is not None:
-        facts = [("cause", cause_of(problem.first, 0, PROMPT)), *facts]
+        facts = [("cause", cause_of(problem.judged, 0, PROMPT)), *facts]
     return Found(
         *(name, problem.verdict, headline, facts),
         first=problem.first,

@@ -13,7 +13,7 @@ from parity.run import Side, State
 from parity_probes.blocks import write_over
 
 ROUNDS = 3  # as long as they are short
-ENOUGH = 0.5  # seconds after which no further round is made
+ENOUGH = 0.1  # seconds after which no further round is made
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from parity.probe import Ask, Cost, Found, OpenSide
 from parity.protocol import Injection, Plan, Step
 from parity.run import greedy
 from parity.status import Verdict
+from parity.tree import KeyState, Tree
 from parity_probes.blocks import (
     Judged,
     Outcome,
@@ -42,8 +43,11 @@ from parity_probes.costs import cost_of, measure, path_text, speed_text
 
 @dataclass(frozen=True)
 class Problem:
-    """A block that is not equal. ``where``: its first column, if logits differ; ``what`` differs
-    there; ``first``: tag of the first differing key, if one does."""
+    """A block that is not equal.
+
+    ``what`` differs in it; ``first``: tag of the first differing key, if one does. ``differ``:
+    columns whose logits differ. ``judged``: None where the logits differ without a tap alone.
+    """
 
     size: int
     start: int
@@ -112,14 +116,13 @@ def _run_model(open_side: OpenSide, model: Model, ask: Ask, tally: _Tally) -> No
     for size in ask.sizes:
         for start in ask.starts:
             case.block(size, start)
-        case.measure(size)
+        case.measure(size, ask.starts[0])
     problem, tally.seed = tally.worst, seed_of(model)
     if problem is None:
         tally.control = tally.control or case.control()
     elif problem.verdict is Verdict.DIVERGED:
-        case.search_smaller(problem.size, problem.start)
-        smallest = tally.worst or problem
-        tally.unstable = case.unstable(smallest.size, smallest.start)
+        case.search_smaller(problem)
+        tally.unstable = case.unstable(tally.worst or problem)
 
 
 class _Case:
@@ -165,10 +168,9 @@ class _Case:
             self.tally.problems.append(problem)
         return judged
 
-    def measure(self, size: int) -> None:
-        """Calls and time without a tap, at the first start; the tap must not change the logits."""
-        start, tokens = self.ask.starts[0], self.singles.tokens
-        block = tokens[start : start + size]
+    def measure(self, size: int, start: int) -> None:
+        """Calls and time without a tap; the tap must not change the logits."""
+        block = self.singles.tokens[start : start + size]
         rows, singles = measure(self.side, self.singles.state(start), block, self.room)
         self.tally.costs.setdefault(size, cost_of(size, rows, singles))
         tapped = self.singles.steps[start : start + size]
@@ -188,23 +190,31 @@ class _Case:
 
         return control(self.side, ref.steps, seed_of(self.model), again)
 
-    def search_smaller(self, failed: int, start: int) -> None:
+    def search_smaller(self, failed: Problem) -> None:
         """Try every smaller M that was not asked for, at the same start, until one fails too."""
-        for size in range(2, failed):
+        start, more = failed.start, self.ask.more
+        for size in range(2, failed.size):
             if size not in self.tally.tried:
-                ref = self.singles.outcome(start, size, self.ask.more)
-                self._judge(size, start, ref, self.rows(size, start, self.ask.more, self.plan))
+                ref = self.singles.outcome(start, size, more)
+                self._judge(size, start, ref, self.rows(size, start, more, self.plan))
+                if failed.judged is None:
+                    self.measure(size, start)
             if any(problem.size == size for problem in self.tally.problems):
                 return
 
-    def unstable(self, size: int, start: int) -> str:
+    def unstable(self, found: Problem) -> str:
         """What differs from itself in a second run: rows, or single steps; or nothing."""
-        first, second = (self.rows(size, start, self.ask.more, self.plan) for _ in range(2))
-        if not judge(first, second).equal:
+        size, start, more = found.size, found.start, self.ask.more
+        first, second = (self.rows(size, start, more, self.plan) for _ in range(2))
+        if _wrong(judge(first, second), [])[2] is Verdict.DIVERGED:
             return f"{size} rows at pos {start} differ between two runs"
+        ref = self.singles.outcome(start, size, more)
+        again = _wrong(judge(ref, first), differing_columns(ref.steps, first.steps))[0]
+        if found.judged is not None and again != found.what:
+            return f"{size} rows at pos {start}: what differed did not come back in a second run"
         write_over(self.side, self.singles.state(start), self.room)
         steps = run_singles(self.side, self.singles.tokens[start : start + size], self.plan)
-        tree = compare_steps(self.singles.steps[start : start + size], steps)
+        tree = compare_steps(ref.steps, steps)
         if tree.verdict is Verdict.DIVERGED:
             return f"single steps differ between two runs, first at {tree.first}"
         return ""
@@ -225,7 +235,7 @@ def _wrong(judged: Judged, differ: Sequence[int]) -> tuple[str, str | None, Verd
     if keys is None or keys.verdict is Verdict.NOT_RUN:
         return keys.reason if keys is not None else "no steps", None, Verdict.NOT_RUN
     if keys.verdict is not Verdict.SAME:
-        return f"first key {keys.first}, born here", keys.first, Verdict.DIVERGED
+        return f"first key {keys.first}, {_how(keys)}", keys.first, Verdict.DIVERGED
     if differ:
         return "the keys are equal, the logits returned are not", None, Verdict.DIVERGED
     if not judged.state.equal:
@@ -233,6 +243,12 @@ def _wrong(judged: Judged, differ: Sequence[int]) -> tuple[str, str | None, Verd
     if further is not None and further.verdict is Verdict.DIVERGED:
         return f"a further step differs, first key {further.first}", further.first, further.verdict
     return "", None, Verdict.SAME
+
+
+def _how(keys: Tree) -> str:
+    """Every key before the first is equal and so is the start: a value is born where it differs."""
+    state = next(row.state for row in keys.keys if row.state != KeyState.SAME)
+    return "born here" if state == KeyState.DIFFERS else f"{state} in the rows"
 
 
 def _publish(ref: Outcome, dut: Outcome, start: int, tally: _Tally) -> None:
@@ -287,14 +303,13 @@ def _passed(name: str, ask: Ask, tally: _Tally) -> Found:
 def _failed(name: str, tally: _Tally, problem: Problem) -> Found:
     """A problem: the smallest M, the first key, and the op behind it."""
     headline = f"M = {problem.size}, {problem.where}; {problem.what}"
-    brief = f"M {problem.size}, {problem.where}, {problem.first or problem.what}"
+    brief = f"M {problem.size}, {problem.where}, {problem.what.removeprefix('first key ')}"
     verdict, facts = problem.verdict, []
     if tally.unstable:
         verdict, headline = Verdict.UNSTABLE, f"{tally.unstable}; at first {headline}"
         brief = tally.unstable
-    elif problem.first is not None:
-        brief += " born here"
-        facts.append(("cause", cause_of(problem.first, problem.start, problem.size)))
+    elif problem.first is not None and problem.judged is not None:
+        facts.append(("cause", cause_of(problem.judged, problem.start, problem.size)))
     facts += _failed_facts(tally, problem)
     failing = f"--m {problem.size} --pos {problem.start}:{problem.start} --seed {tally.seed}"
     return Found(name, verdict, headline, facts, first=problem.first, failing=failing, brief=brief)

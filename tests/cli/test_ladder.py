@@ -78,9 +78,7 @@ def test_json_on_stdout_stands_alone() -> None:
     assert json.loads(result.stdout)["status"] == result.status == 0
 
 
-def test_emulated_rungs_are_labelled(
-    tmp_path: Path, clean: tuple[Result, dict[str, Any]]
-) -> None:
+def test_emulated_rungs_are_labelled(tmp_path: Path, clean: tuple[Result, dict[str, Any]]) -> None:
     result, body = climb(tmp_path, "--engine", "emu")
     assert result.status == 0
     assert "stand-ins: not a GPU's bits" in result.stdout
@@ -91,7 +89,7 @@ def test_emulated_rungs_are_labelled(
     assert rows == [[row[name] for name in compared] for row in clean[1]["rungs"]]
 
 
-# --- what the exact rung must not pass -------------------------------------------------------------
+# --- what the exact rung must not pass ------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -265,7 +265,7 @@ def figures(name: str, weights: str, seed: int) -> Figures:
 
 def rms(values: Array, axis: tuple[int, ...] = (0, 2)) -> Array:
     """By layer, over tokens and elements."""
-    return np.sqrt(np.mean(np.square(values), axis=axis))
+    return np.asarray(np.sqrt(np.mean(np.square(values), axis=axis)))
 
 
 def outside(name: str, values: Array, low: float, high: float) -> list[str]:

@@ -36,8 +36,8 @@ from tests.engines.test_hf_oracle import (
     run,
     swapped,
 )
-from tests.fixtures.make_hf_hybrid_logits import MADE, POSITIONS, SEED, fixture_name
-from tests.fixtures.make_hf_logits import weights_digest
+from tests.fixtures.make_hf_hybrid_logits import MADE, fixture_name
+from tests.fixtures.make_hf_logits import POSITIONS, SEED, weights_digest
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 ENGINES = [CpuEngine, EmuEngine, pytest.param(CudaEngine, marks=pytest.mark.gpu)]
@@ -135,7 +135,7 @@ def every_norm(change: Callable[[Array], Array]) -> Callable[[SyntheticModel], d
     """The norms that Hugging Face stores as an offset."""
 
     def changed(model: SyntheticModel) -> dict[str, Array]:
-        found = {}
+        found: dict[str, Array] = {}
         for end in ("attn_norm", "ffn_norm", "q_norm", "k_norm", "final_norm"):
             found |= every(model, end, change)
         return found

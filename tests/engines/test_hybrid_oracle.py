@@ -7,7 +7,7 @@ compared byte for byte. Planted mistakes must show, each at the key it makes.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
 from importlib import import_module
 from typing import Any
@@ -30,6 +30,7 @@ from parity_cuda.sources import kernel_sources
 from tests.engines.cuda.op_runner import OpRunner
 from tests.engines.op_arguments import op_arguments, parameters
 from tests.oracle import check, hybrid_check, hybrid_twin, scalar, twin
+from tests.oracle.hybrid_inputs import TABLES
 from tests.oracle.hybrid_model import OPS, Fields, HybridModel
 from tests.oracle.hybrid_scalar import query_scale
 from tests.oracle.inputs import is_non_finite
@@ -75,19 +76,19 @@ def on_device() -> hybrid_check.Runner:
     return OpRunner(CupyBackend(EngineSettings()), "cuda").run_for
 
 
-@pytest.mark.parametrize("op", hybrid_check.TABLES)
+@pytest.mark.parametrize("op", TABLES)
 def test_cpu_op_has_the_oracles_bytes(op: str) -> None:
     assert hybrid_check.check_op(op, run_cpu) > 4
 
 
 @pytest.mark.parametrize("schedule", ["descending", "shuffled"])
-@pytest.mark.parametrize("op", hybrid_check.TABLES)
+@pytest.mark.parametrize("op", TABLES)
 def test_kernel_has_the_oracles_bytes(op: str, schedule: str) -> None:
     assert hybrid_check.check_op(op, emulated(schedule)) > 4
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("op", hybrid_check.TABLES)
+@pytest.mark.parametrize("op", TABLES)
 def test_kernel_on_the_device_has_the_oracles_bytes(op: str) -> None:
     assert hybrid_check.check_op(op, on_device()) > 4
 
@@ -103,7 +104,7 @@ def test_variants_have_the_oracles_bytes(op: str, variant: str) -> None:
             hybrid_check.check_op(op, run, variant)
 
 
-@pytest.mark.parametrize("op", sorted(set(hybrid_check.TABLES) - {"split_gate"}))
+@pytest.mark.parametrize("op", sorted(set(TABLES) - {"split_gate"}))
 def test_a_nan_needs_its_label(op: str) -> None:
     """Only labelled cases are lenient with NaN (contract 1.10), and each of those has one."""
     for case, _, outputs in hybrid_check.expected(op):
@@ -151,13 +152,13 @@ def _spoiled(op: str, args: check.Args, specs: hybrid_check.Specs, mask: int) ->
     return outputs
 
 
-@pytest.mark.parametrize("op", hybrid_check.TABLES)
+@pytest.mark.parametrize("op", TABLES)
 def test_red_one_bit_of_an_output_or_of_the_state(op: str) -> None:
     with pytest.raises(check.OpMismatch, match=r"1 of \d+ differ"):
         hybrid_check.check_op(op, _flipped)
 
 
-@pytest.mark.parametrize("op", hybrid_check.TABLES)
+@pytest.mark.parametrize("op", TABLES)
 def test_red_a_changed_input(op: str) -> None:
     with pytest.raises(check.OpMismatch, match="changed its inputs"):
         hybrid_check.check_op(op, _spoiled)
@@ -367,9 +368,11 @@ def small_run() -> Fields:
     return by_engine(CpuEngine, SyntheticModel(SMALL, SEED))
 
 
-def small_oracle(wrong: type[HybridModel] = HybridModel, **replaced: Callable[..., Any]) -> Fields:
+def small_oracle(
+    wrong: type[HybridModel] = HybridModel, ops: Mapping[str, Callable[..., Any]] = OPS
+) -> Fields:
     model = SyntheticModel(SMALL, SEED)
-    return by_oracle(wrong(SMALL, tensors(model), {**OPS, **replaced}), tokens(model))
+    return by_oracle(wrong(SMALL, tensors(model), ops), tokens(model))
 
 
 @pytest.mark.parametrize(("wrong", "key"), WRONG_MODELS)
@@ -383,7 +386,7 @@ def test_red_wrong_op_shows_at_its_key(op: str, fault: str, key: str) -> None:
         outputs = hybrid_twin.run(op, args, fault)
         return outputs if len(outputs) > 1 else outputs[0]
 
-    assert first_difference(small_oracle(**{op: wrong}), small_run()) == key
+    assert first_difference(small_oracle(ops={**OPS, op: wrong}), small_run()) == key
 
 
 def test_red_a_field_that_is_missing_or_out_of_order() -> None:

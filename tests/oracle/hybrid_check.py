@@ -34,7 +34,7 @@ _SHARED = {"rope": scalar.rope, "attention_f32": scalar_f32.attention_f32}
 def oracle(op_name: str, args: check.Args, exp: Float32Function = expf) -> check.Outputs:
     """The scalar twin's outputs, always as a tuple."""
     given = (*args, exp) if op_name in WITH_VARIANTS else args
-    op = _SHARED[op_name] if op_name in _SHARED else getattr(hybrid_scalar, op_name)
+    op: Any = _SHARED.get(op_name) or getattr(hybrid_scalar, op_name)
     with np.errstate(all="ignore"):
         result = op(*given)
     return result if isinstance(result, tuple) else (result,)

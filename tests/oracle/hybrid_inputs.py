@@ -260,7 +260,7 @@ def _delta_args(name: str, kh: int, vh: int, kd: int, vd: int) -> dict[str, Arra
     }
 
 
-def _changed(name: str, **arrays: Array | float) -> Case:
+def _changed(name: str, **arrays: Array | np.float32 | float) -> Case:
     """A small case, 2/4 heads of 5 x 3, with some arguments replaced."""
     args = _delta_args(f"delta {name}", 2, 4, 5, 3)
     for part, values in arrays.items():

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
+from parity.model.config import ModelConfig
 from tests.oracle import hybrid_scalar, scalar, scalar_f32
 from tests.oracle.hybrid_scalar import query_scale
 from tests.oracle.model import softmax_scale
@@ -34,19 +35,6 @@ _OWN = (
 OPS: Mapping[str, Op] = MappingProxyType({op.__name__: op for op in (*_SHARED, *_OWN)})
 
 
-class HybridConfig(Protocol):
-    """The numbers of a hybrid; ``gdn`` is key heads, value heads, key width, value width."""
-
-    layers: int
-    hidden: int
-    n_q: int
-    n_kv: int
-    head_dim: int
-    interval: int
-    eps: float
-    gdn: tuple[int, int, int, int]
-
-
 class HybridModel:
     """Runs the hybrid family token by token, on tensors under the model's names.
 
@@ -54,7 +42,7 @@ class HybridModel:
     """
 
     def __init__(
-        self, config: HybridConfig, tensors: Mapping[str, Array], ops: Mapping[str, Op] = OPS
+        self, config: ModelConfig, tensors: Mapping[str, Array], ops: Mapping[str, Op] = OPS
     ) -> None:
         self.config, self.tensors, self.ops = config, tensors, ops
         self.eps = F(config.eps)

@@ -151,7 +151,7 @@ def test_emulated_stand_ins_are_labelled(tmp_path: Path) -> None:
     assert result.stdout.splitlines()[0].endswith("dut emulated, decode only")
 
 
-# --- combinations --------------------------------------------------------------------------------
+# --- combinations ---------------------------------------------------------------------------------
 
 
 def side(spec: str, run: Run) -> Side:
@@ -232,7 +232,7 @@ def test_both_engines_give_a_variant_the_same_bits(tier: str) -> None:
 # --- names that exclude each other ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("engine", ["cpu", "emu"])
+@pytest.mark.parametrize("engine", ["cpu", "cuda", "emu"])
 @pytest.mark.parametrize("tier", ["exact+libm_exp+exp_via_double", "fast+exp_via_double"])
 def test_exclusive_pair_is_refused_by_name(engine: str, tier: str) -> None:
     result = run_cli("diff", "--ref", "cpu", "--dut", f"{engine}:{tier}")
@@ -245,7 +245,7 @@ def test_exclusive_pair_runs_with_one_taken_out() -> None:
     assert first_key("cpu:fast-libm_exp+exp_via_double") == "t32_l0_nrm"
 
 
-# --- the table itself turns red --------------------------------------------------------------------
+# --- the table itself turns red -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("case", [*map(row, ("fma", "two_pass", "fold_p"))], ids=case_name)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -65,21 +66,21 @@ def margin(ref: Side, run: Run, choices: dict[int, int], pos: int) -> float:
 def graded(found: Flips) -> bool:
     """Whether the rungs flip in the ladder's order and the last one never does."""
     places = [np.inf if flip is None else flip[0] for flip in found.values()]
-    steps = zip(places[:-1], places[1:], strict=True)
-    return places[-1] == np.inf and all(low < high for low, high in steps)
+    return places[-1] == np.inf and all(low < high for low, high in pairwise(places))
 
 
 def line(engine: str, run: Run, seed: int) -> str:
     """What the search prints for one seed."""
     ref, choices, found = flips(engine, run)
-    cells = [f"seed {seed:<4}"]
+    cells = []
     for rung, flip in found.items():
         if flip is None:
             cells.append(f"{rung} none")
         else:
             gap = margin(ref, run, choices, flip[0])
             cells.append(f"{rung} t{flip[0]} {flip[1]}/{flip[2]} gap {gap:.1e}")
-    return ", ".join([*cells, *(["graded"] if graded(found) else [])])
+    graded_too = ["graded"] if graded(found) else []
+    return f"seed {seed:<4}  {', '.join([*cells, *graded_too])}"
 
 
 def main(words: Sequence[str] | None = None) -> None:

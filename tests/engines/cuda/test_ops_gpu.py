@@ -53,13 +53,19 @@ def with_flags(backend: CupyBackend, folder: Path, *wrong: str) -> CupyBackend:
     names = [flag.split("=")[0] for flag in wrong]
     flags = [flag for flag in nvrtc.FLAGS if flag.split("=")[0] not in names]
     assert len(flags) == len(nvrtc.FLAGS) - len(wrong)
-    # NVRTC 13.0 on a machine with a driver keeps what it compiled, and takes -ftz=true for the same.
-    options = (*flags, *wrong, "--no-cache")
+    options = (*flags, *wrong, *without_cache())
     path = folder / "kernels.cubin"
     path.write_bytes(nvrtc.compile_cubin(kernel_sources(), backend._arch, options)[0])
     planted = CupyBackend(EngineSettings())
     planted._module = planted._cupy.RawModule(path=str(path))
     return planted
+
+
+def without_cache() -> tuple[str, ...]:
+    """The option, where NVRTC has it: with a driver, NVRTC 13.0 keeps what it compiled, and gives
+    that back for the same text with another -ftz."""
+    version = tuple(int(part) for part in nvrtc.nvrtc_version().split()[1].split("."))
+    return ("--no-cache",) if version >= (12, 9) else ()
 
 
 def bits_by_gpu(backend: CupyBackend, name: str, x: Bits) -> Bits:
