@@ -24,7 +24,7 @@ class KeyState:
     DIFFERS = "differs"
     MISSING = "missing"  # in ref, not in dut
     EXTRA = "extra"  # in dut, not in ref
-    NOT_COMPARABLE = "not comparable"  # after a non-finite value (contract 1.10)
+    NOT_COMPARABLE = "not comparable"  # after a non-finite value, or after the tokens part
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from parity import __version__
 from parity.dump import TensorType
 from parity.errors import InputError, ParityBug
 from parity.fnv import BASES
-from parity.model.checks import NO_MARK, check_options, check_rows, check_tokens
+from parity.model.checks import check_options, check_rows, check_tokens, no_mark
 from parity.model.model import Model
 from parity.protocol import EngineSettings, Plan, Step
 from parity.variants import TIERS, VARIANTS, variant_mask
@@ -128,7 +128,7 @@ class Engine:
     def rollback(self) -> None:
         """Go back to the mark, once; without one nothing changes."""
         if self._marked is None or self._copies is None:
-            raise NO_MARK
+            raise no_mark()
         for copy, array in zip(self._copies, self._state.recurrent(), strict=True):
             array[...] = copy
         self.length, self._marked = self._marked, None

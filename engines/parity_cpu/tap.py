@@ -10,7 +10,8 @@ from parity.keys import Key, KeyOrder
 from parity.protocol import Plan, Step
 from parity_cpu.ops.digest import count_nonfinite, fnv1a64_bytes
 
-DTYPE_NAMES = {"float32": "f32", "int8": "int8", "int32": "int32", "uint16": "f16", "uint8": "u8"}
+# By type code, not by name: NumPy builds the name anew each time, and this runs once a key.
+DTYPE_NAMES = {"f": "f32", "b": "int8", "i": "int32", "H": "f16", "B": "u8"}
 
 
 def digest_of(array: np.ndarray, basis: int) -> int:
@@ -20,7 +21,7 @@ def digest_of(array: np.ndarray, basis: int) -> int:
 
 def type_of(array: np.ndarray) -> TensorType:
     """dtype and shape as a dump states them."""
-    return TensorType(DTYPE_NAMES[array.dtype.name], array.shape)
+    return TensorType(DTYPE_NAMES[array.dtype.char], array.shape)
 
 
 class Tap:

@@ -11,7 +11,7 @@ from parity import __version__
 from parity.dump import TensorType
 from parity.errors import InputError, ParityBug
 from parity.fnv import BASES
-from parity.model.checks import NO_MARK, check_rows, check_tokens
+from parity.model.checks import check_rows, check_tokens, no_mark
 from parity.model.model import Model
 from parity.protocol import EngineSettings, Plan, Step
 from parity.variants import TIERS, VARIANTS, variant_mask
@@ -116,7 +116,7 @@ class DeviceEngine:
     def rollback(self) -> None:
         """Go back to the mark, once; without one nothing changes."""
         if self._marked is None or self._copies is None:
-            raise NO_MARK
+            raise no_mark()
         for copy, buffer in zip(self._copies, self._state.recurrent(), strict=True):
             self.backend.copy(buffer, copy)
         self.length, self._marked = self._marked, None

@@ -47,13 +47,19 @@ def compile_cubin(
         unit(sources), "kernels.cu", texts, [name.encode() for name in names]
     )
     try:
-        nvrtc.compileProgram(program, [f"--gpu-architecture={arch}", *flags])
+        options = (f"--gpu-architecture={arch}", *flags, *_no_compile_cache())
+        nvrtc.compileProgram(program, list(options))
+        return nvrtc.getCUBIN(program), nvrtc.getProgramLog(program)
     except nvrtc.NVRTCError as error:
         raise _compile_error(nvrtc.getProgramLog(program), arch) from error
-    try:
-        return nvrtc.getCUBIN(program), nvrtc.getProgramLog(program)
     finally:
         nvrtc.destroyProgram(program)
+
+
+def _no_compile_cache() -> tuple[str, ...]:
+    """Keep NVRTC from its own cache, whose key leaves out -ftz: with a driver present, NVRTC 13.0
+    gave a build with -ftz=true the cubin of one without (seen on an H200). Known since 12.9."""
+    return ("--no-cache",) if tuple(_binding().getVersion()) >= (12, 9) else ()
 
 
 def cached_cubin(sources: Mapping[str, str], arch: str) -> tuple[Path, bool]:
@@ -83,8 +89,9 @@ def _binding() -> Any:
 
         nvrtc.getVersion()
     except Exception as error:
+        reason = str(error).partition("\n")[0] or type(error).__name__
         raise NotRunError(
-            f"cuda: NVRTC is not usable: {str(error).splitlines()[0]}",
+            f"cuda: NVRTC is not usable: {reason}",
             "pip install 'parity-harness[cuda13]' (or [cuda12]); or use --dut emu",
         ) from error
     return nvrtc

@@ -61,4 +61,8 @@ def check_rows(tokens: Sequence[int]) -> None:
 
 
 MOST_ROWS = 64  # rows in one forward: buffers are sized by this cap
-NO_MARK = InputError("rollback without a mark: nothing was changed", "call mark first")
+
+
+def no_mark() -> InputError:
+    """The error of a rollback without a mark."""
+    return InputError("rollback without a mark: nothing was changed", "call mark first")

@@ -60,8 +60,9 @@ def ask_for(
     starts: tuple[int, ...] = (3,),
     *,
     seeds: tuple[int, ...] = (7,),
+    weights: str = "q4",
     **more: Any,
 ) -> Ask:
     """Settings of a short run."""
-    models = tuple(model_of(kind, seed) for seed in seeds)
+    models = tuple(model_of(kind, seed, weights) for seed in seeds)
     return Ask(sizes, starts, models, **{"more": 2, **more})

@@ -63,8 +63,12 @@ def test_no_schedule_of_the_threads_changes_a_row(options: dict[str, str]) -> No
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_f32_weights(engine: str) -> None:
-    assert_same(run_probe(Isodiff, engine, ask_for("dense-tiny", (2, 3))), 5)
+@pytest.mark.parametrize("kind", ["moe-tiny", "hybrid-tiny"])
+def test_f32_weights(kind: str, engine: str) -> None:
+    found = run_probe(Isodiff, engine, ask_for(kind, (2, 3), weights="f32"))
+    assert_same(found, 5)
+    assert any("f32_matvec" in name for name in found.costs[0].rows_calls)
+    assert not any("q4" in name for name in found.costs[0].rows_calls)
 
 
 def test_a_row_stands_first_last_and_in_between() -> None:
@@ -172,11 +176,11 @@ def test_more_rows_than_the_engine_has_are_refused() -> None:
 @pytest.mark.parametrize(
     ("typed", "failing", "wanted"),
     [
-        ("parity isodiff --m 2..8", "--m 4 --pos 5:5 --seed 7", "parity isodiff --m 4 --pos 5:5 --seed 7"),
-        ("parity isodiff --seeds 3 --m=2 -q --json 'a b'", "--m 2", "parity isodiff --m 2"),
-        ("parity isodiff --seed=1 --engine x@k=v --json=f", "--seed 9", "parity isodiff --engine x@k=v --seed 9"),
-        ("parity rollback --quiet", "", "parity rollback"),
+        ("isodiff --m 2..8", "--m 4 --pos 5:5 --seed 7", "isodiff --m 4 --pos 5:5 --seed 7"),
+        ("isodiff --seeds 3 --m=2 -q --json 'a b'", "--m 2", "isodiff --m 2"),
+        ("isodiff --seed=1 --engine x@k=v --json=f", "--seed 9", "isodiff --engine x@k=v --seed 9"),
+        ("rollback --quiet", "", "rollback"),
     ],
-)  # fmt: skip
+)
 def test_reproduce_line(typed: str, failing: str, wanted: str) -> None:
-    assert reproducing(typed, failing) == wanted
+    assert reproducing(f"parity {typed}", failing) == f"parity {wanted}"

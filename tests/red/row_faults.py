@@ -16,7 +16,7 @@ import numpy as np
 
 from parity.errors import InputError
 from parity.keys import Key
-from parity.model.checks import NO_MARK
+from parity.model.checks import no_mark
 from parity.model.model import Model
 from parity.protocol import EngineSettings, Injection, Plan, Step
 from parity.variants import variant_mask
@@ -482,7 +482,7 @@ class Cuts(Engine):
     def rollback(self) -> None:
         if self._marked is None:
             self.length = max(self.length - 1, 0)
-            raise NO_MARK
+            raise no_mark()
         super().rollback()
 
 
