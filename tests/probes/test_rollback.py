@@ -63,7 +63,7 @@ def test_console(tmp_path: Path) -> None:
     body = json.loads(path.read_text())
     assert lines[0] == f"SAME  M = 2, 8: 21 of 21 checks, {body['compared']:,} keys"
     assert [line.split() for line in lines[2:5]] == [
-        ["M", "logits", "keys", "KV", "rows", "S", "lengths", "hist", *"8 further steps".split()],
+        ["M", "logits", "keys", "KV", "rows", "S", "lengths", "hist", *["8", "further", "steps"]],
         ["2", *["equal"] * 7],
         ["8", *["equal"] * 7],
     ]

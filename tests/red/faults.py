@@ -66,7 +66,8 @@ class LostRow(Engine):
 
     def prefill(self, tokens, plan=None):  # type: ignore[no-untyped-def]
         steps = super().prefill(tokens, plan)
-        self._cache.k[1, 5] = self._cache.k[1, 4]
+        keys = self._state.layers[1]["k"]
+        keys[5] = keys[4]
         return steps
 
 
@@ -76,7 +77,7 @@ class LateRow(Engine):
     def step(self, token: int, plan: Plan | None = None) -> Step:
         step = super().step(token, plan)
         if self.length == 36:
-            self._cache.v[-1, 2, 0, 0] += np.int8(1)
+            self._state.layers[-1]["v"][2, 0, 0] += np.int8(1)
         return step
 
 
@@ -101,22 +102,22 @@ class Patched(EmuEngine):
             "s = __fadd_rn(__fadd_rn(s, __fmul_rn(low, x[e])), __fmul_rn(high, x[e + 16]));",
         ),
         "wrong_position": ("rope.cu", "(float)(pos + m)", "(float)(pos + m + 1)"),
-        "visible_length": ("attention_int8.cu", "keys = pos + m + 1", "keys = pos + m"),
+        "visible_length": ("attention_int8.cu", "pos + m + 1, hd, variants", "pos + m, hd, variants"),
         "rank_order": (
             "combine.cu",
             "row = (long long)m * ranks + r;",
             "row = (long long)m * ranks + (ranks - 1 - r);",
         ),
         "scale_order": (
-            "expert_matvec.cu",
-            "__fmul_rn(__fmul_rn((float)dot, s_w), s_a[input + b])",
-            "__fmul_rn((float)dot, __fmul_rn(s_w, s_a[input + b]))",
+            "variants.cuh",
+            "__fmul_rn(__fmul_rn((float)dot, s_w), s_a)",
+            "__fmul_rn((float)dot, __fmul_rn(s_w, s_a))",
         ),
         "residual": ("add.cu", "__fadd_rn(a[j], b[j])", "__fadd_rn(a[j], -b[j])"),
         "router_descending": (
             "f32_matvec.cu",
-            "__fmul_rn(w[j], x[j])",
-            "__fmul_rn(w[cols - 1 - j], x[cols - 1 - j])",
+            "product_sum(w[j], x[j], acc, variants)",
+            "product_sum(w[cols - 1 - j], x[cols - 1 - j], acc, variants)",
         ),
         "contracted": (
             "q4.cuh",

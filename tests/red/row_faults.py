@@ -349,6 +349,12 @@ class NoRollback(Engine):
     capabilities: ClassVar[frozenset[str]] = Engine.capabilities - {"rollback"}
 
 
+class WrongNoRollback(StaleLogits):
+    """Wrong rows, and no rollback."""
+
+    capabilities: ClassVar[frozenset[str]] = Engine.capabilities - {"rollback"}
+
+
 class NoInject(Engine):
     """Offers everything but injection."""
 
