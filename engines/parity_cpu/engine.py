@@ -15,6 +15,7 @@ from parity.dump import TensorType
 from parity.errors import InputError, ParityBug
 from parity.fnv import BASES
 from parity.model.checks import check_options, check_rows, check_tokens, no_mark
+from parity.model.loading import load_tensors
 from parity.model.model import Model
 from parity.protocol import EngineSettings, Plan, Step
 from parity.variants import TIERS, VARIANTS, variant_mask
@@ -23,7 +24,6 @@ from parity_cpu.decoder import Decoder
 from parity_cpu.state import State
 from parity_cpu.tap import Tap, digest_of, type_of
 from parity_cpu.threads import threads, useful_threads
-from parity_cpu.weights import load_tensors
 
 
 class Engine:
@@ -67,7 +67,7 @@ class Engine:
             self.settings.notes.note(
                 "compiling the CPU engine (first run on this machine, about 20 s)"
             )
-        self._tensors = load_tensors(model)
+        self._tensors = dict(load_tensors(model))
         self._model = model
         self._copies = None
         self._decoder = Decoder(model.config, self._tensors, variant_mask(self.settings.variants))

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parity.model.checks import check_finite
-from parity.model.model import Model
 from parity_cpu.ops.decay_rates import decay_rates
 
 
@@ -77,16 +75,6 @@ class Layer:
 
 
 Tensors = dict[str, np.ndarray]
-
-
-def load_tensors(model: Model) -> Tensors:
-    """Every tensor by name; refuses non-finite weights before anything is kept."""
-    tensors = {}
-    for name in model.names():
-        array = np.ascontiguousarray(model.tensor(name))
-        check_finite(name, array)
-        tensors[name] = array
-    return tensors
 
 
 def matrix(tensors: Tensors, name: str) -> Matrix:

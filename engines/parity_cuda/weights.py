@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from parity.dump import TensorType
-from parity.model.checks import check_finite
+from parity.model.loading import load_tensors
 from parity.model.model import Model
 from parity_cuda.backend import Backend, Buffer
 from parity_cuda.ops import Ops
@@ -87,12 +87,7 @@ Tensors = Mapping[str, Buffer]
 
 def upload_tensors(backend: Backend, model: Model) -> dict[str, Buffer]:
     """Every tensor by name; non-finite weights are refused before they are uploaded."""
-    tensors = {}
-    for name in model.names():
-        array = model.tensor(name)
-        check_finite(name, array)
-        tensors[name] = backend.upload(array)
-    return tensors
+    return {name: backend.upload(array) for name, array in load_tensors(model)}
 
 
 def weight_digests(

@@ -89,7 +89,8 @@ class Singles:
             if length in keep:
                 self._states[length] = read_state(side)
             if length < len(tokens):
-                side.progress(f"single t{length}", length, len(tokens))
+                keys = len(self.steps[0].entries) if self.steps else 0
+                side.progress(f"single t{length}", length * keys, len(tokens) * keys)
                 self.steps.append(side.engine.step(tokens[length], plan))
 
     def state(self, length: int) -> State:

@@ -59,19 +59,46 @@ def test_extreme_decays_stay_finite_and_equal(name: str, steps: int, start: floa
         assert one.tobytes() == other.tobytes()
 
 
+def left_by(step: Any) -> set[int]:
+    """Bits of S after one step from S = 1, with a zero key and a decay of exp(-90)."""
+    state = np.ones((HEADS, KEY, VALUE), np.float32)
+    zero, v = np.zeros((KEY_HEADS, KEY), np.float32), np.ones((HEADS, VALUE), np.float32)
+    o = np.full((HEADS, VALUE), np.nan, np.float32)
+    step(o, state, zero, zero, v, np.ones(HEADS, np.float32), np.full(HEADS, TINY, np.float32))
+    assert not o.any()
+    return set(state.reshape(-1).view(np.uint32).tolist())
+
+
 def test_a_subnormal_decay_is_not_flushed() -> None:
-    """S = 1 everywhere and a zero key: S * exp(-90) is left, bit for bit."""
     for step in (delta_step, ops().delta_step):
-        state = np.ones((HEADS, KEY, VALUE), np.float32)
-        zero, v = np.zeros((KEY_HEADS, KEY), np.float32), np.ones((HEADS, VALUE), np.float32)
-        o = np.full((HEADS, VALUE), np.nan, np.float32)
-        step(o, state, zero, zero, v, np.ones(HEADS, np.float32), np.full(HEADS, TINY, np.float32))
-        assert set(state.reshape(-1).view(np.uint32).tolist()) == {0x0008EC28}
-        assert not o.any()
+        assert left_by(step) == {0x0008EC28}
+
+
+def flushing(o: Array, s: Array, *args: Any) -> None:
+    """The step with subnormals of S flushed to zero, as a GPU may do."""
+    delta_step(o, s, *args)
+    s[np.abs(s) < np.finfo(np.float32).tiny] = 0
+
+
+def dividing(o: Array, s: Array, *args: Any) -> None:
+    """A factored step: the state is divided by its decay and multiplied again."""
+    g = args[-1]
+    with np.errstate(over="ignore", invalid="ignore"):
+        s[...] = (s / g[:, None, None] / g[:, None, None]) * g[:, None, None]
+    delta_step(o, s, *args)
+
+
+def test_flushed_and_factored_decays_are_seen() -> None:
+    assert left_by(flushing) == {0}
+    first, g = np.ones((HEADS, KEY, VALUE), np.float32), decays("one vanishes", 32)
+    plain, factored = run(delta_step, g, first), run(dividing, g, first)
+    assert not np.isfinite(factored[0]).all()
+    assert plain[0].tobytes() != factored[0].tobytes()
 
 
 def test_norm_of_zero_and_of_a_short_key() -> None:
-    """Zero gives zero; a key of norm 1e-4 gets length 0.0995: epsilon is inside the root."""
+    """Zero gives zero; a key of norm 1e-4 gets length 0.0995: epsilon is inside the root (outside
+    it, the length would be 1)."""
     keys = np.zeros((3, 2, KEY), np.float32)
     keys[1] = np.float32(1e-4 / np.sqrt(KEY))
     given = []
@@ -81,6 +108,5 @@ def test_norm_of_zero_and_of_a_short_key() -> None:
         op(out, source, np.float32(1.0), *extra)
         given.append(out)
     assert given[0].tobytes() == given[1].tobytes()
-    assert not given[0][0].any()
-    assert not given[0][2].any()
+    assert not given[0][[0, 2]].any()
     assert np.linalg.norm(given[0][1, 0].astype(np.float64)) == pytest.approx(0.0995, abs=1e-4)

@@ -37,9 +37,9 @@ class Ran:
         return dict(self.found["facts"])
 
 
-def run(tmp_path: Path, command: str, engine: str, *words: str) -> Ran:
+def run(tmp_path: Path, command: str, engine: str, *words: str, module: str = FAULTS) -> Ran:
     path = tmp_path / "found.json"
-    result = run_cli(command, "--engine", f"{FAULTS}:{engine}", "--json", str(path), *words)
+    result = run_cli(command, "--engine", f"{module}:{engine}", "--json", str(path), *words)
     assert path.exists(), result.stderr
     return Ran(result.status, result.stdout, json.loads(path.read_text()))
 
@@ -49,7 +49,8 @@ def isodiff(tmp_path: Path, engine: str, *words: str) -> Ran:
 
 
 def rollback(tmp_path: Path, engine: str, *words: str) -> Ran:
-    return run(tmp_path, "rollback", engine, "--pos", "5", "--m", "2,3", *words)
+    words = ("--pos", "5", "--m", "2,3", *words)
+    return run(tmp_path, "rollback", engine, *words, module="tests.red.rollback_faults")
 
 
 # --- isodiff --------------------------------------------------------------------------------------

@@ -7,7 +7,8 @@
 #define WEIGHT_ROWS 32
 #define COLS 32
 
-extern "C" __global__ void f32_matvec_rows(float* out, const float* w, const float* x,
+// 1,024 threads at most: the compiler must leave room for 32 rows in one block.
+extern "C" __global__ void __launch_bounds__(1024) f32_matvec_rows(float* out, const float* w, const float* x,
                                            int variants, int rows, int cols) {
   __shared__ float tile[WEIGHT_ROWS * COLS];
   const int r = blockIdx.x * WEIGHT_ROWS + threadIdx.x;
