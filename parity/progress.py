@@ -39,9 +39,11 @@ class Progress:
         quiet: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._stream = sys.stderr if stream is None else stream
-        self._quiet = quiet or self._stream is None
-        self._draws = not self._quiet and self._stream.isatty()
+        found = sys.stderr if stream is None else stream
+        # stderr is None where whoever started the process closed it.
+        self._quiet = quiet or found is None
+        self._stream = found
+        self._draws = found is not None and not quiet and found.isatty()
         self._clock = clock
         self._shown = 0  # columns of the line that stands there now
         self._drawn_at = float("-inf")

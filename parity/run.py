@@ -17,7 +17,7 @@ from parity.families import count_keys, dumped_fields
 from parity.fnv import BASES
 from parity.greedy import format_greedy
 from parity.model.model import Model, model_digest
-from parity.protocol import Engine, Plan, Step
+from parity.protocol import Engine, EngineSettings, Plan, Step
 
 State = dict[str, np.ndarray]
 Progressing = Callable[[str, int, int], None]
@@ -192,7 +192,7 @@ class _Collected:
 
 def _header(side: Side, run: Run, result: SideRun, stopped: str) -> dict[str, str]:
     engine, config = side.engine, run.model.config
-    settings = engine.settings if hasattr(engine, "settings") else None
+    settings: EngineSettings | None = getattr(engine, "settings", None)
     variants = sorted(settings.variants) if settings else []
     header = {
         "format": FORMAT,

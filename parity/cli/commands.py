@@ -85,6 +85,8 @@ def isodiff(rb: bool, rb_only: bool, **options: object) -> int:
     """Prove that M rows in one forward equal M single steps, bit for bit."""
     from parity.cli.probing import run_probes
 
+    if options["chunks"] and (rb or rb_only):
+        raise click.UsageError("--chunks is a check of its own: give it without --rb")
     names = ("isodiff", "rollback") if rb else ("isodiff",)
     names = ("rollback",) if rb_only else names
     names = ("chunks",) if options["chunks"] else names

@@ -104,7 +104,7 @@ class _Case:
 
     def __init__(self, open_side: OpenSide, model: Model, ask: Ask) -> None:
         self.ask, self.model, self.calls = ask, model, 0
-        self.last = ("prefill", 1)
+        self.last: tuple[str, int] = ("prefill", 1)
         self.side = open_side(model, PROMPT + ask.more)
         self.engine: Any = self.side.engine
         self.plan = plan_for(model.config)

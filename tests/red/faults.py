@@ -102,7 +102,11 @@ class Patched(EmuEngine):
             "s = __fadd_rn(__fadd_rn(s, __fmul_rn(low, x[e])), __fmul_rn(high, x[e + 16]));",
         ),
         "wrong_position": ("rope.cu", "(float)(pos + m)", "(float)(pos + m + 1)"),
-        "visible_length": ("attention_int8.cu", "pos + m + 1, hd, variants", "pos + m, hd, variants"),
+        "visible_length": (
+            "attention_int8.cu",
+            "pos + m + 1, hd, variants",
+            "pos + m, hd, variants",
+        ),
         "rank_order": (
             "combine.cu",
             "row = (long long)m * ranks + r;",
