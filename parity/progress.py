@@ -5,6 +5,7 @@ dut cuda  t34  1,413 of 2,120 keys   about 2 s left
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import time
@@ -39,11 +40,11 @@ class Progress:
         quiet: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        found = sys.stderr if stream is None else stream
         # stderr is None where whoever started the process closed it.
+        found: TextIO | None = sys.stderr if stream is None else stream
         self._quiet = quiet or found is None
-        self._stream = found
-        self._draws = found is not None and not quiet and found.isatty()
+        self._stream: TextIO = io.StringIO() if found is None else found
+        self._draws = not self._quiet and self._stream.isatty()
         self._clock = clock
         self._shown = 0  # columns of the line that stands there now
         self._drawn_at = float("-inf")
