@@ -15,11 +15,11 @@ WORTHWHILE = 1 << 20
 
 
 def useful_threads(config: ModelConfig) -> int:
-    """One thread for small models, else all that Numba has."""
+    """One thread for small models, else all that Numba was given."""
     wide = max(config.n_q * config.head_dim, config.top_k * config.inter)
     if wide * config.hidden < WORTHWHILE:
         return 1
-    return int(numba.config.NUMBA_NUM_THREADS)
+    return int(numba.get_num_threads())
 
 
 @contextmanager
