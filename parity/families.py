@@ -74,7 +74,7 @@ def dumped_fields(config: ModelConfig, asked: Sequence[str] = ()) -> tuple[str, 
         elif name in optional:
             extra.append(name)
         else:
-            known = [*_GROUPS, *sorted(optional)]
+            known = [*_GROUPS, *sorted(optional - set(_GROUPS))]
             near = difflib.get_close_matches(name, known, 1)
             hint = f"did you mean +{near[0]}? " if near else ""
             raise InputError(f"unknown field {name!r}", f"{hint}known: +{', +'.join(known)}")

@@ -16,6 +16,7 @@ from parity.errors import InputError, ParityBug
 from parity.fnv import BASES
 from parity.model.checks import check_options, check_rows, check_tokens, no_mark
 from parity.model.loading import load_tensors
+from parity.model.memory import check_room, free_bytes
 from parity.model.model import Model
 from parity.protocol import EngineSettings, Plan, Step
 from parity.variants import TIERS, VARIANTS, variant_mask
@@ -63,6 +64,7 @@ class Engine:
 
     def load(self, model: Model, positions: int) -> None:
         """Load every tensor, then make a cache of ``positions`` rows."""
+        check_room(self.name, model.config, free_bytes())
         if self.settings.notes is not None and not jit.cache_is_warm():
             self.settings.notes.note(
                 "compiling the CPU engine (first run on this machine, about 20 s)"

@@ -24,6 +24,10 @@ class Backend(Protocol):
         """Header values: device, driver, compiler, options, kernels, emulated."""
         ...
 
+    def free_bytes(self) -> int | None:
+        """Free memory of the device, or None where it is not known."""
+        ...
+
     def empty(self, shape: Sequence[int], dtype: type) -> Buffer:
         """Plain device memory, not initialised."""
         ...

@@ -24,7 +24,7 @@ def open_cupy() -> Any:
     except ImportError as error:
         raise NotRunError(
             "cuda: CuPy is not installed",
-            "pip install 'parity-harness[cuda13]' (or [cuda12]); or use --dut emu",
+            "pip install -e '.[cuda13]' (or [cuda12]) in parity's folder; or use --dut emu",
         ) from error
     # CuPy calls a missing driver "insufficient": ask for its version first.
     if cupy.cuda.runtime.driverGetVersion() == 0:
@@ -70,6 +70,10 @@ class CupyBackend:
             "kernels": self._digest,
             "emulated": "no",
         }
+
+    def free_bytes(self) -> int | None:
+        """Free memory of the device."""
+        return int(self._cupy.cuda.runtime.memGetInfo()[0])
 
     def empty(self, shape: Sequence[int], dtype: type) -> Any:
         """Plain device memory of CuPy's pool (cudaMalloc)."""

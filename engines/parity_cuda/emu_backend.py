@@ -10,6 +10,7 @@ import numpy as np
 
 from parity.errors import InputError
 from parity.model.checks import check_options
+from parity.model.memory import free_bytes
 from parity.protocol import EngineSettings
 from parity_cuda.emu import EmuModule, Schedule, build_module, find_compiler
 from parity_cuda.sources import kernel_sources, sources_digest
@@ -47,6 +48,10 @@ class EmuBackend:
             "emulated": "yes",
             "schedule": f"{self._schedule.order} seed {self._schedule.seed}",
         }
+
+    def free_bytes(self) -> int | None:
+        """Free memory of the host."""
+        return free_bytes()
 
     def empty(self, shape: Sequence[int], dtype: type) -> np.ndarray:
         """Host memory, not initialised."""

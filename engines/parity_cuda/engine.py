@@ -12,6 +12,7 @@ from parity.dump import TensorType
 from parity.errors import InputError, ParityBug
 from parity.fnv import BASES
 from parity.model.checks import check_rows, check_tokens, no_mark
+from parity.model.memory import check_room
 from parity.model.model import Model
 from parity.protocol import EngineSettings, Plan, Step
 from parity.variants import TIERS, VARIANTS, variant_mask
@@ -54,6 +55,7 @@ class DeviceEngine:
 
     def load(self, model: Model, positions: int) -> None:
         """Upload every tensor, then make a cache of ``positions`` rows."""
+        check_room(self.name, model.config, self.backend.free_bytes())
         self._tensors = upload_tensors(self.backend, model)
         self._model = model
         self._copies = None

@@ -92,6 +92,6 @@ def _binding() -> Any:
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise NotRunError(
             f"cuda: NVRTC is not usable: {reason}",
-            "pip install 'parity-harness[cuda13]' (or [cuda12]); or use --dut emu",
+            "pip install -e '.[cuda13]' (or [cuda12]) in parity's folder; or use --dut emu",
         ) from error
     return nvrtc

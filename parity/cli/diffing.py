@@ -6,7 +6,12 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from parity.cli.options import make_run, parse_tokens
-from parity.cli.reporting import report_paths, require_writable_reports, write_reports
+from parity.cli.reporting import (
+    report_paths,
+    require_writable_reports,
+    write_not_run,
+    write_reports,
+)
 from parity.errors import InputError, NotRunError
 from parity.progress import Progress
 from parity.registry import ENGINES, engine_class, plugins
@@ -46,7 +51,11 @@ def run_diff(
     reproduce = typed if dut else f"{typed} --dut {chosen}"
     ask = Ask(Level(level), reproduce, int(options["seed"]))
     with Progress(quiet=quiet) as progress:
-        tree = diff_sides(specs, run, ask, progress, bisect=bisect)
+        try:
+            tree = diff_sides(specs, run, ask, progress, bisect=bisect)
+        except NotRunError as error:
+            write_not_run(error, (ref, chosen), reproduce, reports)
+            raise
     if dut is None and chosen == FALLBACK:
         tree.notes.append("no CUDA device works here: the dut is emu (--dut cuda says why)")
     return write_reports(tree, reports, quiet=quiet)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
@@ -12,6 +11,7 @@ import numpy as np
 from parity.cli.reporting import write_lines
 from parity.errors import ParityBug, ParityError
 from parity.model.config import DEFAULT_PRESET, ModelConfig, preset
+from parity.model.memory import free_bytes, size_text
 from parity.model.model import weight_bytes
 from parity.protocol import EngineSettings
 from parity.registry import ENGINES, engine_class, plugins
@@ -35,7 +35,8 @@ def run_doctor(model: str, json_path: str | None) -> int:
     findings = [_engine_finding(name) for name in plugins(ENGINES)]
     usable = [finding.name for finding in findings if finding.ok]
     broken = [finding.name for finding in findings if not finding.ok]
-    findings += [_floats(), _memory(config)]
+    memory = _memory(config)
+    findings += [_floats(), memory]
     if json_path is not None:
         rows = [asdict(finding) for finding in findings]
         body = {"format": "parity-doctor", "version": 1, "findings": rows}
@@ -44,6 +45,7 @@ def run_doctor(model: str, json_path: str | None) -> int:
     lines = [line for finding in findings for line in _lines(finding)]
     lines += ["", f"can run: {', '.join(COMMANDS)} with {' and '.join(usable) or 'no engine'}"]
     lines += [f"cannot:  anything with {' or '.join(broken)}"] if broken else []
+    lines += [] if memory.ok else [f"cannot:  two sides of {config.name} in this memory"]
     write_lines(lines, "-")
     return 0
 
@@ -91,30 +93,21 @@ def _floats() -> Finding:
 def _memory(config: ModelConfig) -> Finding:
     """Whether the weights fit into free memory, once for each side."""
     needed = weight_bytes(config)
-    free = _free_bytes()
-    text = f"{config.name} needs {_size(needed)} a side, {_size(2 * needed)} for ref and dut"
+    free = free_bytes()
+    text = (
+        f"{config.name} needs {size_text(needed)} a side, {size_text(2 * needed)} for ref and dut"
+    )
     if free is None:
         return Finding("memory", True, f"{text}; free memory is not known here")
     if 2 * needed < free:
-        return Finding("memory", True, f"{text}; {_size(free)} free")
+        return Finding("memory", True, f"{text}; {size_text(free)} free")
     small = preset(DEFAULT_PRESET)
     return Finding(
         "memory",
         False,
-        f"{text}; {_size(free)} free",
-        f"--model {small.name} needs {_size(weight_bytes(small))} a side",
+        f"{text}; {size_text(free)} free",
+        f"--model {small.name} needs {size_text(weight_bytes(small))} a side",
     )
-
-
-def _free_bytes() -> int | None:
-    try:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError):
-        return None
-
-
-def _size(count: int) -> str:
-    return f"{count / 1e9:,.1f} GB" if count >= 1e9 else f"{count / 1e6:,.1f} MB"
 
 
 def _lines(finding: Finding) -> list[str]:

@@ -141,11 +141,28 @@ def _run(probe: Probe, spec: EngineSpec, ask: Ask, progress: Progress) -> Found:
     if missing:
         return _not_run(probe, spec, missing)
 
+    about: dict[str, str] = {}
+
     def opened(model: Model, positions: int) -> Side:
         run = Run(model=model, prompt=(0,) * positions, n=0)
-        return open_side("engine", spec, run, progress)
+        side = open_side("engine", spec, run, progress)
+        about.update(side.engine.describe(), version=side.engine.version)
+        return side
 
-    return probe.run(opened, ask)
+    return _attributed(probe.run(opened, ask), spec, ask, about)
+
+
+def _attributed(found: Found, spec: EngineSpec, ask: Ask, about: dict[str, str]) -> Found:
+    """Say what ran: a result that names no engine can be pasted anywhere."""
+    emulated = about.get("emulated") == "yes"
+    if emulated:
+        found.headline += ", emulated"
+        found.brief += ", emulated" if found.brief else ""
+    parts = [spec.text, about.get("version", ""), about.get("device", "")]
+    parts.append("emulated" if emulated else "")
+    models = ", ".join(model.label for model in ask.models)
+    found.facts += [("engine", "  ".join(filter(None, parts))), ("model", models)]
+    return found
 
 
 def _not_run(probe: Probe, spec: EngineSpec, missing: list[str]) -> Found:

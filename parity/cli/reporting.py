@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from parity.compare import exit_status
-from parity.errors import InputError
+from parity.errors import InputError, NotRunError
 from parity.presenting import (
     STDOUT,
     Options,
@@ -18,7 +18,8 @@ from parity.presenting import (
     write_text,
 )
 from parity.registry import REPORTS, find
-from parity.tree import Tree
+from parity.status import Level, Verdict
+from parity.tree import Counts, Tree
 
 FORMATS = ("json", "csv", "html", "junit")
 
@@ -62,6 +63,27 @@ def write_reports(tree: Tree, reports: Mapping[str, str], *, quiet: bool) -> int
     if STDOUT not in reports.values():
         write_report(find(REPORTS, "console").load()(), tree, STDOUT, options)
     return int(exit_status(tree))
+
+
+def write_not_run(
+    error: NotRunError, specs: tuple[str, str], reproduce: str, reports: Mapping[str, str]
+) -> None:
+    """Leave a record of a run that could not be made, in the files asked for that are new."""
+    tree = Tree(
+        verdict=Verdict.NOT_RUN,
+        first=None,
+        counts=Counts(0, 0, 0, 0, 0, 0),
+        level=Level.NONE,
+        level_asked=Level.BIT,
+        ref={"spec": specs[0]},
+        dut={"spec": specs[1]},
+        reason="\n".join(part for part in (error.message, error.next_step) if part),
+        reproduce=reproduce,
+    )
+    for name, path in reports.items():
+        # A report that stands there already is kept: nothing new was found.
+        if path != STDOUT and not os.path.exists(path):
+            write_report(find(REPORTS, name).load()(), tree, path, Options())
 
 
 def write_lines(lines: Sequence[str], path: str) -> None:

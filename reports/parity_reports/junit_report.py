@@ -100,11 +100,12 @@ def _whole(tree: Tree) -> Iterator[Case]:
             text = f"{wording.parts_sentence(state)}, first at {state.first}"
             yield Case(RUN, name, _differs(tree), "state", text, compared=rows)
     if tree.decode is not None:
-        yield _decode(tree.decode)
+        yield _decode(tree.decode, _differs(tree))
 
 
-def _decode(tree: Tree) -> Case:
-    outcomes = {Verdict.SAME: PASSED, Verdict.NOT_RUN: SKIPPED}
+def _decode(tree: Tree, differs: str) -> Case:
+    """``differs``: what a difference counts as at the level asked of the whole run."""
+    outcomes = {Verdict.SAME: PASSED, Verdict.NOT_RUN: SKIPPED, Verdict.DIVERGED: differs}
     said = wording.decode_sentence(tree)
     outcome = outcomes.get(tree.verdict, FAILED)
     text = "\n".join(_line(row) for row in tree.keys if row.state != KeyState.SAME)

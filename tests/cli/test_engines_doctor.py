@@ -63,7 +63,7 @@ def test_doctor_says_what_can_run_and_what_cannot(monkeypatch: pytest.MonkeyPatc
     lines = result.stdout.splitlines()
     assert lines[0].startswith("cpu     yes  ")
     at = lines.index("cuda    no   CuPy is not installed")
-    assert lines[at + 1].startswith("             next: pip install 'parity-harness[cuda13]'")
+    assert lines[at + 1].startswith("             next: pip install -e '.[cuda13]'")
     assert "floats  yes  no flush-to-zero, division and root correctly rounded" in lines
     assert lines[-2].startswith(f"can run: {RUN} with cpu")
     assert lines[-1].startswith("cannot:  anything with cuda")
@@ -110,7 +110,7 @@ def test_doctor_without_any_engine_that_works(monkeypatch: pytest.MonkeyPatch) -
 def test_memory_that_a_model_needs(
     monkeypatch: pytest.MonkeyPatch, free: int | None, ok: bool, text: str, next_step: str
 ) -> None:
-    monkeypatch.setattr(doctor, "_free_bytes", lambda: free)
+    monkeypatch.setattr(doctor, "free_bytes", lambda: free)
     found = findings("--model", "qwen3-30b-a3b")["memory"]
     assert found["ok"] is ok
     assert str(found["text"]).startswith("qwen3-30b-a3b needs 17.2 GB a side")
@@ -119,7 +119,7 @@ def test_memory_that_a_model_needs(
 
 
 def test_free_memory_is_known_here_and_is_sane() -> None:
-    free = doctor._free_bytes()
+    free = doctor.free_bytes()
     assert free is not None
     assert 1 << 20 < free < 1 << 50
 

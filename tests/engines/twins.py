@@ -44,7 +44,8 @@ _SECTION = r"\d+(?:\.\d+)*"
 _CITED = re.compile(rf"\b[Cc]ontract ({_SECTION}(?:(?:,| and) *{_SECTION})*)")
 _DEFINED = re.compile(rf"^## ({_SECTION})\.|^\*\*({_SECTION})[ *]", re.MULTILINE)
 _FUNCTION = re.compile(
-    r'^(?:extern "C" __global__ void|__device__ (?:__forceinline__ )?[\w ]+?) (\w+)\(([^)]*)\)',
+    r'^(?:extern "C" __global__ void(?: __launch_bounds__\(\d+\))?'
+    r"|__device__ (?:__forceinline__ )?[\w ]+?) (\w+)\(([^)]*)\)",
     re.MULTILINE,
 )
 _ADDED = re.compile(r"(?:int|long long) \w+|[\w ]+& \w+|float\* scratch")

@@ -124,7 +124,7 @@ def test_a_differing_line_gives_index_bits_and_ulp() -> None:
 def test_green_console_shows_what_was_compared() -> None:
     result = run_cli("isodiff", "--m", "2", "--pos", "5:6", "--engine", "emu", "--model", "moe-48")
     lines = result.stdout.splitlines()
-    assert lines[4] == "SAME  M = 2: 4 of 4 columns, 2,120 of 2,120 keys"
+    assert lines[4] == "SAME  M = 2: 4 of 4 columns, 2,120 of 2,120 keys, emulated"
     assert "  logits   0 of 4,012 differ, as uint32" in lines
     assert "  state    lengths, KV rows, scales equal; 8 further steps equal" in lines
     path = next(line for line in lines if line.startswith("  path"))

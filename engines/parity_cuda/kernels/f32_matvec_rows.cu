@@ -8,8 +8,9 @@
 #define COLS 32
 
 // 1,024 threads at most: the compiler must leave room for 32 rows in one block.
-extern "C" __global__ void __launch_bounds__(1024) f32_matvec_rows(float* out, const float* w, const float* x,
-                                           int variants, int rows, int cols) {
+extern "C" __global__ void __launch_bounds__(1024) f32_matvec_rows(float* out,
+    const float* w, const float* x, int variants,
+    int rows, int cols) {
   __shared__ float tile[WEIGHT_ROWS * COLS];
   const int r = blockIdx.x * WEIGHT_ROWS + threadIdx.x;
   const int m = threadIdx.y;

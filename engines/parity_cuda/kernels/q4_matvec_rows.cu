@@ -7,9 +7,9 @@
 #define ROWS 32
 
 // 1,024 threads at most: the compiler must leave room for 32 rows in one block.
-extern "C" __global__ void __launch_bounds__(1024) q4_matvec_rows(float* out, const unsigned short* d,
-                                          const unsigned char* qs, const float* x, int variants,
-                                          int rows, int nb) {
+extern "C" __global__ void __launch_bounds__(1024) q4_matvec_rows(float* out,
+    const unsigned short* d, const unsigned char* qs, const float* x, int variants,
+    int rows, int nb) {
   __shared__ unsigned char tile[ROWS * 16];
   __shared__ unsigned short scale[ROWS];
   const int r = blockIdx.x * ROWS + threadIdx.x;

@@ -18,10 +18,13 @@ ARCHITECTURES = ("sm_80", "sm_90", "sm_120")
 _FMA64 = re.compile(r"\b(?:ucrt_(?:exp|cos|sin)f|any_\w+|sigmoid|silu|softplus)\b")
 _FMA32 = re.compile(r"\b(?:ucrt_logf|any_softplus|softplus)\b")
 _HEADERS = ("elementary.cuh", "elementary_tables.cuh", "variants.cuh")
-_KERNEL = re.compile(r'extern "C" __global__ void (\w+)\(')
+_BOUNDS = r"(?:__launch_bounds__\(\d+\) )?"
+_KERNEL = re.compile(rf'extern "C" __global__ void {_BOUNDS}(\w+)\(')
 _INCLUDE = re.compile(r'#include "([\w.]+)"')
 
-_VARIANTS = re.compile(r'(extern "C" __global__ void \w+\([^)]*\bint) variants([^)]*\) \{)')
+_VARIANTS = re.compile(
+    rf'(extern "C" __global__ void {_BOUNDS}\w+\([^)]*\bint) variants([^)]*\) \{{)'
+)
 _ENTRY = re.compile(r"^\.visible \.entry (\w+)\(", re.MULTILINE)
 # The rules, each a pattern over one instruction's name and what it would break.
 _RULES = (
