@@ -99,7 +99,8 @@ def test_red_two_steps_swapped(stem: str) -> None:
 def test_red_first_argument_renamed(stem: str) -> None:
     ref, dut = texts(stem)
     name = twins.read_reference(ref).arguments[twins.base(stem)][0]
-    planted = re.sub(rf"(void {stem}\(\w+\* ?|void {stem}\(\w+ \w+\* ?){name}\b", r"\1renamed", dut)
+    head = rf"void (?:__launch_bounds__\(\d+\) )?{stem}\((?:\w+ )?\w+\* ?"
+    planted = re.sub(rf"({head}){name}\b", r"\1renamed", dut)
     (said,) = problems(stem, ref, planted)
     assert said.startswith(f"{stem}: {stem}: arguments ref ['{name}'")
     assert "dut ['renamed'" in said
