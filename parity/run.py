@@ -105,7 +105,10 @@ class SideRun:
 
 
 def greedy(logits: np.ndarray) -> int:
-    """The lowest id among the maxima; -0 equals +0 (contract 7)."""
+    """The lowest id among the maxima; -0 equals +0 (contract 7).
+
+    With a NaN among them it is the first NaN's id: such a run stops after the step (1.10).
+    """
     return int(np.argmax(logits))
 
 
