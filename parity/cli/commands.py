@@ -35,7 +35,7 @@ def cli(context: click.Context) -> None:
 
 @cli.command()
 def demo() -> int:
-    """Plant a fault of 1 ULP, find it, then show the clean run: no GPU, no download."""
+    """Plant a fault of 1 ULP and find it. Then show the clean run: no GPU, no download."""
     from parity.cli.demo import run_demo_command
 
     return run_demo_command()
@@ -69,7 +69,7 @@ def demo() -> int:
 )
 @with_options(REPORT_OPTIONS)
 def diff(**options: object) -> int:
-    """Compare two sides on the same model and tokens, key by key."""
+    """Compare two sides, key by key. Both run the same model on the same tokens."""
     from parity.cli.diffing import run_diff
 
     return run_diff(command_line(sys.argv[1:]), **options)  # type: ignore[arg-type]
@@ -82,7 +82,7 @@ def diff(**options: object) -> int:
 @click.option("--rb-only", is_flag=True, help="Check mark and rollback alone.")
 @click.option("--chunks", default="", help="Check prompt chunks of these sizes alone: 2,7,16.")
 def isodiff(rb: bool, rb_only: bool, **options: object) -> int:
-    """Prove that M rows in one forward equal M single steps, bit for bit."""
+    """Prove that M rows equal M single steps. Logits, keys, state, further steps, as bits."""
     from parity.cli.probing import run_probes
 
     if options["chunks"] and (rb or rb_only):
@@ -97,7 +97,7 @@ def isodiff(rb: bool, rb_only: bool, **options: object) -> int:
 @with_options(PROBE_OPTIONS)
 @click.option("--m", "sizes", default="2,4,8", show_default=True, help="Rows: 4, 2,4,8 or 2..8.")
 def rollback(**options: object) -> int:
-    """Prove that mark, M rows and rollback leave no trace (isodiff --rb-only)."""
+    """Prove that going back leaves no trace. Mark, M rows, rollback (isodiff --rb-only)."""
     from parity.cli.probing import run_probes
 
     return run_probes(command_line(sys.argv[1:]), ("rollback",), **options)  # type: ignore[arg-type]
@@ -110,7 +110,7 @@ def rollback(**options: object) -> int:
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @with_options(RUN_OPTIONS)
 def dump(engine: str, output: str, plain: bool, force: bool, **options: object) -> int:
-    """Run one engine and write the dump of its keys."""
+    """Run one engine and write its dump. One line a key (docs/dump-format.md)."""
     from parity.cli.dumping import run_dump
 
     return run_dump(engine, output, plain=plain, force=force, options=options)
@@ -128,7 +128,7 @@ def dump(engine: str, output: str, plain: bool, force: bool, **options: object) 
 )
 @with_options(REPORT_OPTIONS)
 def compare(ref: Path, dut: Path, **options: object) -> int:
-    """Compare two dumps, or two .npz, .safetensors or folders of .npy: no engine needed."""
+    """Compare two dumps or tensor files. Also .npz, .safetensors, folders of .npy."""
     from parity.cli.comparing import run_compare
 
     return run_compare(command_line(sys.argv[1:]), ref, dut, **options)  # type: ignore[arg-type]
@@ -142,7 +142,7 @@ def compare(ref: Path, dut: Path, **options: object) -> int:
 @click.option("-o", "--output", default="-", show_default=True, help="File to write (- is stdout).")
 @click.option("-q", "--quiet", is_flag=True, help="One line.")
 def report(run: Path, format_name: str, output: str, quiet: bool) -> int:
-    """Render a saved divergence tree (--json) again."""
+    """Render a saved comparison again. RUN is a file of --json."""
     from parity.cli.comparing import run_report
 
     return run_report(run, format_name, output, quiet=quiet)
@@ -156,7 +156,7 @@ def report(run: Path, format_name: str, output: str, quiet: bool) -> int:
 @click.option("--n", default=64, show_default=True, help="Greedy tokens.")
 @click.option("--json", "json_path", help="Write the ladder as JSON (- is stdout).")
 def ladder(**options: object) -> int:
-    """Count the greedy tokens that fast, two variants and exact share with the ref."""
+    """Count the greedy tokens shared with ref. For fast, two variants and exact."""
     from parity.cli.laddering import run_ladder
 
     return run_ladder(command_line(sys.argv[1:]), **options)  # type: ignore[arg-type]
@@ -165,7 +165,7 @@ def ladder(**options: object) -> int:
 @cli.command()
 @click.option("--json", "json_path", help="Write the list as JSON (- is stdout).")
 def engines(json_path: str | None) -> int:
-    """List the installed engines with tiers, variants and capabilities."""
+    """List the installed engines. With tiers, variants and capabilities."""
     from parity.cli.listing import run_engines
 
     return run_engines(json_path)
@@ -175,7 +175,7 @@ def engines(json_path: str | None) -> int:
 @click.option("--model", default="moe-tiny", show_default=True, help="Preset to check memory for.")
 @click.option("--json", "json_path", help="Write the findings as JSON (- is stdout).")
 def doctor(model: str, json_path: str | None) -> int:
-    """Say what this machine can run, and why not."""
+    """Say what this machine can run. And why not, with the next step."""
     from parity.cli.doctor import run_doctor
 
     return run_doctor(model, json_path)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from typing import Any
 
 from parity.cli.reporting import write_lines
 from parity.errors import InputError, ParityBug
 from parity.registry import ENGINES, INSTALL, Plugin, checked_engine, plugins
+
+WIDTH = 80
 
 
 def run_engines(json_path: str | None) -> int:
@@ -45,9 +48,24 @@ def _lines(row: dict[str, Any]) -> list[str]:
     name = f"{row['name']:<6}"
     if "problem" in row:
         return [f"{name}  cannot be loaded: {row['problem']}"]
-    return [
-        f"{name}  {row['distribution']} {row['version']}",
-        f"        tiers         {', '.join(row['tiers'])}",
-        f"        variants      {', '.join(row['variants']) or 'none'}",
-        f"        capabilities  {', '.join(row['capabilities']) or 'none'}",
-    ]
+    facts = (
+        ("tiers", row["tiers"]),
+        ("variants", row["variants"]),
+        ("capabilities", row["capabilities"]),
+    )
+    lines = [f"{name}  {row['distribution']} {row['version']}"]
+    for label, values in facts:
+        lines += _folded(f"        {label:<12}  ", ", ".join(values) or "none")
+    return lines
+
+
+def _folded(label: str, text: str) -> list[str]:
+    """``text`` after its label, folded at blanks to 80 columns; no word is cut."""
+    return textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=label,
+        subsequent_indent=" " * len(label),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -46,10 +46,19 @@ RUN_OPTIONS = (
     ),
 )
 REPORT_OPTIONS = (
-    click.option("--json", "json_path", help="Write the divergence tree as JSON (- is stdout)."),
-    click.option("--csv", "csv_path", help="Write one row a key as CSV (- is stdout)."),
-    click.option("--html", "html_path", help="Write the report as one HTML file."),
-    click.option("--junit", "junit_path", help="Write JUnit XML, one case a layer."),
+    click.option(
+        "--json",
+        "json_path",
+        metavar="FILE",
+        help="Write the divergence tree as JSON (- is stdout).",
+    ),
+    click.option(
+        "--csv", "csv_path", metavar="FILE", help="Write one row a key as CSV (- is stdout)."
+    ),
+    click.option("--html", "html_path", metavar="FILE", help="Write the report as one HTML file."),
+    click.option(
+        "--junit", "junit_path", metavar="FILE", help="Write JUnit XML, one case a layer."
+    ),
     click.option("-q", "--quiet", is_flag=True, help="One line."),
 )
 PROBE_OPTIONS = (
@@ -81,7 +90,9 @@ PROBE_OPTIONS = (
         show_default=True,
         help="First positions of a block.",
     ),
-    click.option("--json", "json_path", help="Write the result as JSON (- is stdout)."),
+    click.option(
+        "--json", "json_path", metavar="FILE", help="Write the result as JSON (- is stdout)."
+    ),
     click.option("-q", "--quiet", is_flag=True, help="One line."),
 )
 

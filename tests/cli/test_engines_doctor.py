@@ -37,7 +37,10 @@ def test_engines_are_listed_with_what_they_offer() -> None:
         at = lines.index(f"{name:<6}  parity-harness {Engine.version}")
         assert lines[at + 1].startswith("        tiers         exact")
         assert lines[at + 2].startswith("        variants      ")
-        assert lines[at + 3].startswith("        capabilities  capture, ")
+        block = " ".join(line.strip() for line in lines[at + 2 : at + 6])
+        assert ", ".join(Engine.variants) in block
+        assert "capabilities  capture, " in block
+        assert max(map(len, lines)) <= 80
 
 
 def test_engines_as_json(tmp_path: Path) -> None:

@@ -182,7 +182,7 @@ def test_no_command_shows_the_help_on_stderr() -> None:
     result = run_cli()
     assert (result.status, result.stdout) == (2, "")
     assert result.stderr.startswith("Usage: parity [OPTIONS] [COMMAND] [ARGS]...\n")
-    assert "Render a saved divergence tree (--json) again." in result.stderr
+    assert "Render a saved comparison again." in result.stderr
 
 
 @pytest.mark.parametrize("words", [("--help",), ("-h",), ("diff", "-h"), ("--version",)])
