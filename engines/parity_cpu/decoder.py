@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from parity.model.config import ModelConfig
+from parity.model.layers import Gdn, layer, matrix
 from parity_cpu.attention_layer import attention_layer
 from parity_cpu.calls import Calls
 from parity_cpu.ffn_layer import ffn_layer
@@ -16,7 +17,7 @@ from parity_cpu.products import embedding
 from parity_cpu.rows import Rows, f32
 from parity_cpu.state import State
 from parity_cpu.tap import Tap
-from parity_cpu.weights import Gdn, Tensors, layer, matrix
+from parity_cpu.weights import Tensors, rates
 
 
 class Decoder:
@@ -30,7 +31,7 @@ class Decoder:
         self.call = Calls()
         self.inv_freq = tensors["inv_freq"]
         self.embed = matrix(tensors, "embed")
-        self.layers = [layer(tensors, number) for number in range(config.layers)]
+        self.layers = [layer(tensors, number, rates) for number in range(config.layers)]
         self.final_norm = tensors["final_norm"]
         self.lm_head = matrix(tensors, "lm_head")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from parity.model.layers import Floats
 from parity_cpu.calls import Calls
 from parity_cpu.ops.embed import embed
 from parity_cpu.ops.embed_f32 import embed_f32
@@ -13,7 +14,7 @@ from parity_cpu.ops.f32_matvec import f32_matvec
 from parity_cpu.ops.q4_matvec import q4_matvec
 from parity_cpu.ops.quant16 import quant16
 from parity_cpu.variants import FOLD_P
-from parity_cpu.weights import Floats, Matrix
+from parity_cpu.weights import Matrix
 
 
 def embedding(call: Calls, out: np.ndarray, matrix: Matrix, tokens: np.ndarray) -> None:

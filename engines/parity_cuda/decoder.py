@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
 from parity.model.checks import MOST_ROWS
 from parity.model.config import ModelConfig
+from parity.model.layers import Gdn, layer, matrix
 from parity_cuda.attention_layer import attention_layer
 from parity_cuda.backend import Backend, Buffer
 from parity_cuda.ffn_layer import ffn_layer
@@ -18,7 +20,7 @@ from parity_cuda.products import embedding, matvec
 from parity_cuda.rows import Rows
 from parity_cuda.state import State
 from parity_cuda.tap import Tap
-from parity_cuda.weights import Gdn, Tensors, layer, matrix
+from parity_cuda.weights import Tensors, rates
 
 
 class Decoder:
@@ -42,7 +44,9 @@ class Decoder:
         self.many = Pool(backend, MOST_ROWS)
         self.inv_freq = tensors["inv_freq"]
         self.embed = matrix(tensors, "embed")
-        self.layers = [layer(self.ops, tensors, number) for number in range(config.layers)]
+        self.layers = [
+            layer(tensors, number, partial(rates, self.ops)) for number in range(config.layers)
+        ]
         self.final_norm = tensors["final_norm"]
         self.lm_head = matrix(tensors, "lm_head")
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from parity.model.layers import Floats
 from parity.variants import variant_mask
 from parity_cuda.backend import Buffer
 from parity_cuda.ops import Ops
-from parity_cuda.weights import Floats, Matrix
+from parity_cuda.weights import Matrix
 
 FOLD_P = variant_mask(["fold_p"])
 
