@@ -161,7 +161,7 @@ def _diverge(tree: Tree, reason: str) -> None:
 
 def add_weights(tree: Tree, ref: Side, dut: Side) -> None:
     """Compare the digests of the weights both sides hold."""
-    names = differing_weights(ref.engine.weights(), dut.engine.weights())
+    names = differing_weights(ref.weights, dut.weights)
     if not names:
         return
     text = f"weights differ in {len(names):,} tensors, first {names[0]}"

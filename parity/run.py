@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from parity import __version__
-from parity.dump import FORMAT, MAIN, Dump, Entry
+from parity.dump import FORMAT, MAIN, Dump, Entry, TensorType
 from parity.families import count_keys, dumped_fields
 from parity.fnv import BASES
 from parity.greedy import format_greedy
@@ -78,6 +79,11 @@ class Side:
     spec: str
     engine: Engine
     progress: Progressing = field(default=lambda where, done, total: None)
+
+    @cached_property
+    def weights(self) -> Mapping[str, tuple[TensorType, int]]:
+        """Type and digest of every tensor the engine holds: hashed once, for header and verdict."""
+        return self.engine.weights()
 
     def has(self, capability: str) -> bool:
         """Whether the engine offers an optional capability."""
@@ -207,7 +213,7 @@ def _header(side: Side, run: Run, result: SideRun, stopped: str) -> dict[str, st
         "family": config.family,
         "model": run.model.label,
         "kv": config.kv,
-        "weights": f"{model_digest(config, engine.weights()):016x}",
+        "weights": f"{model_digest(config, side.weights):016x}",
         "tokens": ",".join(map(str, [*run.prompt, *result.fed])),
         "prefill": f"{run.start} {run.prefill}",
         "fields": ",".join(run.extra_fields) or "default",

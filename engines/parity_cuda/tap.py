@@ -50,6 +50,7 @@ class Arena:
     def __init__(self, backend: Backend, config: ModelConfig) -> None:
         self.backend, self.config = backend, config
         self.written_jobs = b""
+        self._needed: dict[frozenset[str], tuple[int, int]] = {}
         self._room = {"values": -1, "keys": -1, "rows": 0}
 
     def prepare(self, rows: int, plan: Plan | None) -> None:
@@ -90,7 +91,13 @@ class Arena:
         """Bytes of values and number of keys of one row."""
         if plan is None:
             return 0, 0
-        names = {*plan.fields, *(key.field for key in plan.tensors)}
+        # The same for every step of a run: worked out once, not layer by layer at each.
+        names = frozenset([*plan.fields, *(key.field for key in plan.tensors)])
+        if names not in self._needed:
+            self._needed[names] = self._sum(names)
+        return self._needed[names]
+
+    def _sum(self, names: frozenset[str]) -> tuple[int, int]:
         last = [name for name in names if name in FINAL_FIELDS]
         found = list(last)
         for layer in range(self.config.layers):
