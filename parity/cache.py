@@ -10,19 +10,25 @@ from pathlib import Path
 from parity.errors import InputError
 
 
+def cache_root(env: Mapping[str, str] = os.environ) -> Path:
+    """``$PARITY_CACHE``, else ``$XDG_CACHE_HOME/parity``, else ``~/.cache/parity``; not created.
+
+    Raises RuntimeError where no variable names a folder and no home folder is known.
+    """
+    if env.get("PARITY_CACHE"):
+        return Path(env["PARITY_CACHE"])
+    if env.get("XDG_CACHE_HOME"):
+        return Path(env["XDG_CACHE_HOME"]) / "parity"
+    return Path.home() / ".cache" / "parity"
+
+
 def cache_folder(kind: str, env: Mapping[str, str] = os.environ) -> Path:
-    """``$PARITY_CACHE``, else ``$XDG_CACHE_HOME/parity``, else ``~/.cache/parity``; plus ``kind``.
+    """The folder ``kind`` under ``cache_root``.
 
     Created with mode 0700. A folder that others own or may write to is refused: they could plant
     code in it.
     """
-    if env.get("PARITY_CACHE"):
-        root = Path(env["PARITY_CACHE"])
-    elif env.get("XDG_CACHE_HOME"):
-        root = Path(env["XDG_CACHE_HOME"]) / "parity"
-    else:
-        root = Path.home() / ".cache" / "parity"
-    folder = root / kind
+    folder = cache_root(env) / kind
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:

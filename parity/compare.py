@@ -15,7 +15,7 @@ from parity.errors import InputError
 from parity.greedy import GreedyMatch, match_greedy
 from parity.keys import Key, KeyOrder
 from parity.status import ExitStatus, Level, Verdict
-from parity.tree import Counts, KeyRow, KeyState, Tree
+from parity.tree import UNTYPED, Counts, KeyRow, KeyState, Tree
 
 # Above this many keys a tree lists only the keys that are not the same and the first one's step.
 ROWS_LIMIT = 100_000
@@ -281,7 +281,7 @@ def _match_notes(match: Match) -> Iterator[str]:
         pairs = zip(mine, other, strict=True)
         bare = sum(1 for entry, twin in pairs if entry and twin and entry.type is None)
         if bare:
-            yield f"dtype and shape not recorded in {side} ({bare:,} keys): digest alone compared"
+            yield f"{UNTYPED} in {side} ({bare:,} keys): digest alone compared"
     for segment in match.reordered:
         where = f" in segment {segment}" if segment else ""
         yield f"line order differs{where}: compared by key, in dataflow order"

@@ -27,9 +27,8 @@ from parity.model.generator import words
 from parity.parting import note_parting
 from parity.run import Run, Side, run_side, tokens_for_dut
 from parity.status import Verdict
-from parity.tree import CONTAMINATED, Search, Tree
+from parity.tree import CONTAMINATED, UNTYPED, Search, Tree
 
-UNTYPED = "dtype and shape not recorded"
 CHAIN_FIELD = "chain"  # field name of a layer's chained digest
 
 

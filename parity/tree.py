@@ -14,6 +14,7 @@ from parity.status import Level, Verdict
 
 FORMAT = "parity-divergence"
 VERSION = 1
+UNTYPED = "dtype and shape not recorded"  # how the note of a two-column dump begins
 CONTAMINATED = "contaminated start"  # a reason: the sides did not start from one state
 
 

@@ -16,6 +16,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeVar
 
+from parity.cache import cache_root
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 PACKAGE = Path(__file__).resolve().parent
@@ -57,17 +59,8 @@ def cache_folder() -> Path:
 
     Raises FileNotFoundError when no variable names a folder and no home folder is known.
     """
-    return _cache_root() / "numba" / source_digest()[:16]
-
-
-def _cache_root() -> Path:
-    own, shared = os.environ.get("PARITY_CACHE"), os.environ.get("XDG_CACHE_HOME")
-    if own:
-        return Path(own)
-    if shared:
-        return Path(shared) / "parity"
     try:
-        return Path.home() / ".cache" / "parity"
+        return cache_root() / "numba" / source_digest()[:16]
     except RuntimeError as error:
         raise FileNotFoundError("no home folder is known") from error
 

@@ -13,6 +13,7 @@ from parity.presenting import Options, require_consistent, write_text
 from parity.status import Verdict
 from parity.tree import CONTAMINATED, ElementRow, Elements, KeyRow, KeyState, Tree
 from parity_reports import wording
+from parity_reports.axes import axis_names, leading_axis
 from parity_reports.layout import INDENT, Line, Page, measure, paint
 from parity_reports.values import parse_key, parse_value
 
@@ -27,13 +28,6 @@ _STRIP = {
     KeyState.EXTRA: ("extra", "diff"),
     KeyState.NOT_COMPARABLE: ("not comparable", "odd"),
 }
-# What the axes of a field are called (contract 2 and 3). The rest is "element" or "i,j".
-_HEADS = ("kraw", "knorm", "k", "v", "qrope", "attn", "gated", "z", "o", "gn", "qn", "kn")
-_AXES: dict[tuple[str, int], tuple[str, ...]] = {(name, 2): ("head", "dim") for name in _HEADS}
-_AXES |= {(name, 1): ("head",) for name in ("ks", "vs", "beta", "g")}
-_AXES |= {(name, 1): ("dim",) for name in ("nrm", "ores", "x", "fnrm", "final_normed")}
-_AXES |= {("logits", 1): ("token",), ("rlogits", 1): ("expert",)}
-_AXES |= {(name, 1): ("rank",) for name in ("topk", "topp")}
 
 
 class ConsoleReport:
@@ -205,10 +199,9 @@ def _key_line(page: Page, row: KeyRow) -> None:
 
 
 def _elements(page: Page, elements: Elements, json_path: str) -> None:
-    axes = _axes(elements)
-    axis = axes[0] if (_field(elements), len(axes)) in _AXES else "index"
-    sentences = (wording.elements_sentence(elements, axis), wording.histogram_sentence(elements))
-    for text in (*sentences, elements.note):
+    axes = axis_names(elements)
+    counted = wording.elements_sentence(elements, leading_axis(elements))
+    for text in (counted, wording.histogram_sentence(elements), elements.note):
         if text:
             page.text(text)
     rows = elements.rows[:SHOWN]
@@ -276,17 +269,6 @@ def _cells(row: ElementRow) -> list[str]:
 
 def _index(row: ElementRow) -> str:
     return f"[{', '.join(map(str, row.index))}]"
-
-
-def _field(elements: Elements) -> str:
-    key = parse_key(elements.key)
-    return "" if key is None else key.field
-
-
-def _axes(elements: Elements) -> tuple[str, ...]:
-    rank = len(elements.rows[0].index) if elements.rows else 0
-    known = _AXES.get((_field(elements), rank))
-    return known or (("element",) if rank == 1 else tuple("ijklmnop"[:rank]))
 
 
 def _color_wanted() -> bool:

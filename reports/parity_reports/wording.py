@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from parity.status import Level, Verdict
 from parity.tree import (
     CONTAMINATED,
+    UNTYPED,
     Control,
     Counts,
     Elements,
@@ -25,7 +26,6 @@ from parity_reports.values import parse_key
 Span = tuple[str, str]  # text, and the role it plays: "", "key", "good", "bad", "warn", ...
 
 DUMP_LEVEL = "dump level"
-UNTYPED = "dtype and shape not recorded"
 _VERDICTS = {
     Verdict.SAME: ("SAME", "good"),
     Verdict.DIVERGED: ("DIVERGED", "bad"),
