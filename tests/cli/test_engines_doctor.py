@@ -156,3 +156,10 @@ def test_every_installed_engine_is_in_both_lists() -> None:
 
 def test_commands_named_by_the_doctor_exist() -> None:
     assert set(doctor.COMMANDS) <= set(cli.commands)
+
+
+def test_doctor_says_that_two_sides_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "free_bytes", lambda: 32 << 30)
+    lines = run_cli("doctor", "--model", "qwen3-30b-a3b").stdout.splitlines()
+    assert lines[-1] == "cannot:  two sides of qwen3-30b-a3b in this memory"
+    assert "cannot:  two sides" not in run_cli("doctor").stdout
