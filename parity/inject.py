@@ -1,8 +1,12 @@
-"""Moving one element by the smallest step: the planted fault of the control."""
+"""Values put in the place of what an op made: one element moved, or the whole value replaced."""
 
 from __future__ import annotations
 
 import numpy as np
+
+from parity.dump import TensorType
+from parity.errors import ParityBug
+from parity.keys import Key
 
 LARGEST_FINITE = 0x7F7FFFFF
 
@@ -21,3 +25,9 @@ def move_element(array: np.ndarray, index: int) -> None:
         flat = array.reshape(-1)
         value = int(flat[index])
         flat[index] = value - 1 if value > 0 else value + 1
+
+
+def check_replacement(key: Key, made: TensorType, given: TensorType) -> None:
+    """ParityBug unless a replacement has the dtype and shape of the value it stands for."""
+    if made != given:
+        raise ParityBug(f"{key}: a replacement of {given} for a value of {made}")

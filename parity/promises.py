@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -145,6 +145,62 @@ def _injected(
     """The step at position 1, with one element moved."""
     plan = replace(bench.plan, tensors=tensors, inject=inject)
     return single_steps(bench.open(), bench.tokens[:2], plan)[1]
+
+
+def replay_reads_what_is_given(bench: Bench) -> None:
+    """Capability ``replay``: ``replace`` is asked once for every value of the step, with what the
+    op made. Given the same values back, nothing changes. Given another value, that key and those
+    before it are reported as the ops made them, and what follows has the bytes it has after the
+    same value is injected; so has the state."""
+    base = _step_with(bench, tensors=frozenset(bench.expected_keys(2)))
+    asked: list[Key] = []
+
+    def same(key: Key, read: Callable[[], np.ndarray]) -> np.ndarray:
+        asked.append(key)
+        bench.require(bits(read()) == bits(base[0].tensors[key]), f"{key} read as another value")
+        return base[0].tensors[key]
+
+    again = _step_with(bench, replace=same)
+    bench.require(sorted(map(str, asked)) == sorted(map(str, bench.expected_keys(2))), "not asked")
+    bench.require_same("given the same values", [base[0]], [again[0]])
+    keys = bench.expected_keys(2)
+    for key in (keys[0], keys[len(keys) // 2], keys[-3]):
+        _check_given(bench, base, key)
+
+
+def _check_given(bench: Bench, base: tuple[Step, State], key: Key) -> None:
+    moved = np.array(base[0].tensors[key])
+    move_element(moved, 0)
+    given = _step_with(bench, replace=lambda asked, _: moved if asked == key else None)
+    wanted = _step_with(bench, inject=Injection(key, 0))
+    entries = given[0].entries
+    at = next(i for i, entry in enumerate(entries) if entry.key == key)
+    found = first_difference(base[0].entries[: at + 1], entries[: at + 1])
+    bench.require_none(f"{key} given, up to it", found)
+    found = first_difference(wanted[0].entries[at + 1 :], entries[at + 1 :])
+    bench.require_none(f"{key} given, after it", found)
+    found = state_difference(wanted[1], given[1])
+    bench.require_none(f"{key} given, the state", found)
+
+
+def _step_with(bench: Bench, **plan: object) -> tuple[Step, State]:
+    """The step at position 2 under a changed plan, and the state after it."""
+    engine = bench.open()
+    engine.prefill(bench.tokens[:2])
+    step = engine.step(bench.tokens[2], replace(bench.plan, **plan))  # type: ignore[arg-type]
+    return step, read_state(engine) if bench.offers("state") else {}
+
+
+def trace_tells_what_ran(bench: Bench) -> None:
+    """Capability ``trace``: a step names at least one call for each traced key and for no other,
+    and is otherwise the same step."""
+    asked = bench.expected_keys(2)[::4]
+    step, _ = _step_with(bench, trace=frozenset(asked))
+    bench.require_same("traced", [_step_with(bench)[0]], [step])
+    told = sorted(key.tag for key in step.calls.keys() ^ set(asked))
+    bench.require(not told, f"{len(step.calls)} of {len(asked)} keys, not alike: {told[:3]}")
+    silent = [key.tag for key, calls in step.calls.items() if not any(call.op for call in calls)]
+    bench.require(not silent, f"no call told for {silent[:3]}")
 
 
 def rows_equal_steps(bench: Bench) -> None:

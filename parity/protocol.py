@@ -2,13 +2,14 @@
 
 Required: the members of ``Engine``. Optional, named in ``capabilities`` and never fatal when
 absent: ``state`` (``read_state``, ``write_state``), ``capture`` (raw tensors in a step),
-``inject`` (move one element before it is hashed and used), ``rows`` (``step_rows``), ``rollback``
+``inject`` (move one element before it is hashed and used), ``replay`` (go on with given values in
+place of what an op made), ``trace`` (what ran for a key), ``rows`` (``step_rows``), ``rollback``
 (``mark``, ``rollback``), ``counters`` (op calls or launches by name).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
@@ -31,6 +32,8 @@ CAPABILITIES = {
     "state": ("read_state", "write_state"),
     "capture": (),
     "inject": (),
+    "replay": (),
+    "trace": (),
     "rows": ("step_rows",),
     "rollback": ("mark", "rollback"),
     "counters": ("counters",),
@@ -57,13 +60,21 @@ class Injection:
     index: int
 
 
+# Asked once for every value a step makes, dumped or not, in the order the engine makes them: the
+# key, and a function that gives a copy of the value. It answers with what the rest of the step must
+# read in its place (same dtype and shape), or None for the value itself.
+Replace = Callable[[Key, "Callable[[], np.ndarray]"], "np.ndarray | None"]
+
+
 @dataclass(frozen=True)
 class Plan:
     """What the steps of a run must report. A tap never changes a bit of what is computed.
 
     ``fields``: fields to hash. ``places``: only these (position, layer) pairs, None for all;
     layer None stands for the fields after the last layer. ``tensors``: keys whose raw values are
-    kept too. ``basis``: FNV-1a-64 offset basis.
+    kept too. ``basis``: FNV-1a-64 offset basis. ``replace``: see ``Replace``; what is reported is
+    what the op made, what is read afterwards is the replacement (a stored row or state part too).
+    ``trace``: keys for which the step tells what ran.
     """
 
     fields: Collection[str]
@@ -71,6 +82,8 @@ class Plan:
     tensors: frozenset[Key] = frozenset()
     basis: int = BASES["fnv1a64"]
     inject: Injection | None = None
+    replace: Replace | None = None
+    trace: frozenset[Key] = frozenset()
 
     def wants(self, key: Key) -> bool:
         """Whether the value behind ``key`` is to be hashed."""
@@ -86,12 +99,23 @@ class Plan:
 
 
 @dataclass(frozen=True)
+class Call:
+    """One op or kernel that ran for a value. ``elementary``: the elementary functions it called,
+    each with its arguments, float32[n] in the op's own order, where the engine can tell."""
+
+    op: str
+    elementary: tuple[tuple[str, np.ndarray], ...] = ()
+
+
+@dataclass(frozen=True)
 class Step:
-    """What one step gave: logits float32[vocab] (a copy), entries in dataflow order, tensors."""
+    """What one step gave: logits float32[vocab] (a copy), entries in dataflow order, tensors, and
+    by traced key the calls since the value before it (values made by one op share its calls)."""
 
     logits: np.ndarray
     entries: list[Entry] = field(default_factory=list)
     tensors: dict[Key, np.ndarray] = field(default_factory=dict)
+    calls: dict[Key, tuple[Call, ...]] = field(default_factory=dict)
 
 
 class Engine(Protocol):

@@ -35,9 +35,11 @@ from parity.promises import (
     capture_matches_digests,
     counters_count,
     inject_moves_one_key,
+    replay_reads_what_is_given,
     rollback_restores,
     rows_equal_steps,
     state_round_trip,
+    trace_tells_what_ran,
 )
 from parity.protocol import CAPABILITIES, Engine, EngineSettings, Plan, Step
 from parity.registry import checked_engine
@@ -51,6 +53,7 @@ __all__ = [
     *("members", "weights", "shapes", "logits_are_a_copy", "prefill_equals_steps"),
     *("reset_forgets", "tap_changes_nothing", "entries_are_typed", "capture_matches_digests"),
     *("state_round_trip", "inject_moves_one_key", "rows_equal_steps", "rollback_restores"),
+    *("replay_reads_what_is_given", "trace_tells_what_ran"),
     *("counters_count", "bad_token_is_refused", "full_cache_is_refused"),
 ]
 
@@ -318,6 +321,8 @@ PROMISES: tuple[tuple[Callable[[Bench], None], str], ...] = (
     (capture_matches_digests, "capture"),
     (state_round_trip, STATE),
     (inject_moves_one_key, "inject"),
+    (replay_reads_what_is_given, "replay"),
+    (trace_tells_what_ran, "trace"),
     (rows_equal_steps, "rows"),
     (rollback_restores, "rollback"),
     (counters_count, "counters"),

@@ -13,7 +13,7 @@ from parity.errors import InputError
 from parity.status import Level, Verdict
 
 FORMAT = "parity-divergence"
-VERSION = 1
+VERSION = 2
 UNTYPED = "dtype and shape not recorded"  # how the note of a two-column dump begins
 CONTAMINATED = "contaminated start"  # a reason: the sides did not start from one state
 
@@ -28,15 +28,26 @@ class KeyState:
     NOT_COMPARABLE = "not comparable"  # after a non-finite value, or after the tokens part
 
 
+class Cause:
+    """Why a key is what it is, once the ops were replayed on the ref's inputs."""
+
+    BORN = "born here"  # the dut's op gives other bytes on the ref's inputs
+    INHERITED = "inherited"  # the same bytes on the ref's inputs: an input brought it
+    MASKED = "masked"  # equal, though an input differs: absorbed by rounding, clipping or top-k
+
+
 @dataclass(frozen=True)
 class KeyRow:
-    """One key, in dataflow order. ``ref``/``dut``: ``<hash16> <dtype[shape]> ...`` or None."""
+    """One key, in dataflow order. ``ref``/``dut``: ``<hash16> <dtype[shape]> ...`` or None.
+    ``cause``: one of Cause or "" while nobody asked; ``source``: the birthplace it comes from."""
 
     key: str
     state: str
     ref: str | None
     dut: str | None
     segment: str = ""
+    cause: str = ""
+    source: str = ""
 
 
 @dataclass(frozen=True)
@@ -68,6 +79,144 @@ class Elements:
     groups: list[tuple[int, int]]
     rows: list[ElementRow]
     note: str = ""
+
+
+@dataclass(frozen=True)
+class FunctionDiff:
+    """An elementary function called for a key: how many of its calls differ, on equal arguments.
+
+    ``first_input``, ``ref_hex``, ``dut_hex``: bit patterns of the first call that differs.
+    """
+
+    function: str
+    calls: int
+    differ: int
+    first_input: str
+    ref_hex: str
+    dut_hex: str
+    max_ulp: int | None
+
+
+@dataclass(frozen=True)
+class Birth:
+    """A place where a difference begins: on equal inputs the two sides' ops give other bytes.
+
+    ``how``: "replay" (the dut's op ran on the ref's inputs) or "inputs" (every input is the same
+    in the run itself). ``dumped``: False for a field found by the replay alone. ``state``: the
+    key's KeyState in the run, "" where it was not dumped. ``clean``: no input of it differs in the
+    run. ``elements``: on the ref's inputs; None beyond the first births, whose detail is kept.
+    """
+
+    key: str
+    op: str
+    how: str
+    dumped: bool
+    state: str
+    clean: bool
+    ref: str
+    dut: str
+    ref_kernels: list[str] = field(default_factory=list)
+    dut_kernels: list[str] = field(default_factory=list)
+    elements: Elements | None = None
+    functions: list[FunctionDiff] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Births:
+    """All birthplaces, and what finding them cost. ``complete``: False when a side lacks a
+    capability (``reason`` names it) or the search was stopped: births may be missing."""
+
+    found: list[Birth]
+    complete: bool
+    reason: str
+    reruns: int  # runs of either side
+    replays: int  # steps of the dut on the ref's inputs
+
+
+@dataclass(frozen=True)
+class Stability:
+    """A side against itself. ``runs``: of each side that was asked; ``side``: the one that is not
+    repeatable, or ""; ``key``: where it first differs, in which ``run`` (from 1, run 1 is the
+    one compared with)."""
+
+    runs: int
+    side: str = ""
+    key: str = ""
+    run: int = 0
+    tree: Tree | None = None  # run 1 against that run, key by key
+
+
+@dataclass(frozen=True)
+class Margin:
+    """The greedy choice at ``pos``: the ref's top two logits and what moved them.
+
+    ``gap``: ULP between the ref's logits of both choices; ``ref_move``, ``dut_move``: signed ULP by
+    which the dut moved the logit of the ref's and of its own choice; ``largest``: the largest
+    distance in the row, in ULP. ``explained``: whether a near-tie explains the flip.
+    """
+
+    pos: int
+    ref_id: int
+    dut_id: int
+    gap: int | None
+    ref_move: int | None
+    dut_move: int | None
+    largest: int | None
+    explained: bool
+    text: str
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run of the dut with some variants: what differs from the ref then."""
+
+    kept: list[str]
+    removed: list[str]
+    first: str | None
+    differ: int
+    total: int
+    cached: bool = False
+
+
+@dataclass(frozen=True)
+class Placement:
+    """One op group computed by the dut inside the ref's run, on the same inputs."""
+
+    group: str
+    fields: list[str]
+    first: str | None
+    differ: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Transplant:
+    """The ref's tensors put in place of ``keys`` in the dut's run, which then went on."""
+
+    keys: list[str]
+    first: str | None
+    differ: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Isolation:
+    """What ``parity isolate`` found. ``guilty``: a minimal set of variants whose removal makes the
+    run equal (empty: none does; ``reason`` says why); ``ladder``: what differs after removing one
+    more of them each time; ``needed``: variants that ``guilty`` needs beside it to differ at all.
+    ``runs``: of the dut, after the red one."""
+
+    variants: list[str] = field(default_factory=list)
+    guilty: list[str] = field(default_factory=list)
+    needed: list[str] = field(default_factory=list)
+    reason: str = ""
+    trials: list[Trial] = field(default_factory=list)
+    ladder: list[Trial] = field(default_factory=list)
+    interactions: list[str] = field(default_factory=list)
+    runs: int = 0
+    placements: list[Placement] = field(default_factory=list)
+    transplants: list[Transplant] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -151,6 +300,11 @@ class Tree:
     keys: list[KeyRow] = field(default_factory=list)
     elements: Elements | None = None
     inputs: list[KeyRow] = field(default_factory=list)  # keys that feed the first one, rerun
+    births: Births | None = None
+    stability: Stability | None = None
+    margins: list[Margin] = field(default_factory=list)
+    isolation: Isolation | None = None
+    repro: str = ""  # the folder that --repro wrote
     states: list[StateDiff] = field(default_factory=list)
     decode: Tree | None = None  # decode again from the ref's state, after a contaminated start
     control: Control | None = None
@@ -191,12 +345,15 @@ def _plain(tree: Tree) -> dict[str, Any]:
     body["keys"] = [list(asdict(row).values()) for row in tree.keys]
     if tree.decode is not None:
         body["decode"] = _plain(tree.decode)
+    if tree.stability is not None and tree.stability.tree is not None:
+        body["stability"]["tree"] = _plain(tree.stability.tree)
     return body
 
 
 def _tree(body: dict[str, Any]) -> Tree:
     elements, control, search = (body.pop(name) for name in ("elements", "control", "search"))
-    decode = body.pop("decode")
+    decode, births, isolation = (body.pop(name) for name in ("decode", "births", "isolation"))
+    stability = body.pop("stability")
     return Tree(
         verdict=Verdict(body.pop("verdict")),
         counts=Counts(**body.pop("counts")),
@@ -207,6 +364,10 @@ def _tree(body: dict[str, Any]) -> Tree:
         elements=None if elements is None else _elements(elements),
         states=[_state_diff(state) for state in body.pop("states")],
         decode=None if decode is None else _tree(decode),
+        births=None if births is None else _births(births),
+        stability=None if stability is None else _stability(stability),
+        margins=[Margin(**margin) for margin in body.pop("margins")],
+        isolation=None if isolation is None else _isolation(isolation),
         control=None if control is None else Control(**control),
         search=None if search is None else Search(**search),
         greedy=[(pos, ref, dut) for pos, ref, dut in body.pop("greedy")],
@@ -225,3 +386,31 @@ def _elements(body: dict[str, Any]) -> Elements:
 def _state_diff(body: dict[str, Any]) -> StateDiff:
     parts = [StatePart(**part) for part in body.pop("parts")]
     return StateDiff(parts=parts, **body)
+
+
+def _births(body: dict[str, Any]) -> Births:
+    return Births(found=[_birth(birth) for birth in body.pop("found")], **body)
+
+
+def _birth(body: dict[str, Any]) -> Birth:
+    elements = body.pop("elements")
+    return Birth(
+        elements=None if elements is None else _elements(elements),
+        functions=[FunctionDiff(**function) for function in body.pop("functions")],
+        **body,
+    )
+
+
+def _stability(body: dict[str, Any]) -> Stability:
+    tree = body.pop("tree")
+    return Stability(tree=None if tree is None else _tree(tree), **body)
+
+
+def _isolation(body: dict[str, Any]) -> Isolation:
+    return Isolation(
+        trials=[Trial(**trial) for trial in body.pop("trials")],
+        ladder=[Trial(**trial) for trial in body.pop("ladder")],
+        placements=[Placement(**placement) for placement in body.pop("placements")],
+        transplants=[Transplant(**transplant) for transplant in body.pop("transplants")],
+        **body,
+    )

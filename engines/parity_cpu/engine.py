@@ -35,7 +35,7 @@ class Engine:
     tiers: ClassVar[tuple[str, ...]] = tuple(TIERS)
     variants: ClassVar[tuple[str, ...]] = VARIANTS
     capabilities: ClassVar[frozenset[str]] = frozenset(
-        {"state", "capture", "inject", "rows", "rollback", "counters"}
+        {"state", "capture", "inject", "replay", "trace", "rows", "rollback", "counters"}
     )
 
     # Names of ``@name=value`` in a spec; a subclass may take some.
@@ -108,7 +108,7 @@ class Engine:
         return self._forward(tokens, plan)
 
     def _forward(self, tokens: Sequence[int], plan: Plan | None) -> list[Step]:
-        tap = Tap(plan)
+        tap = Tap(plan, self._decoder.call)
         with threads(self._threads):
             logits = self._decoder.forward(tokens, self.length, self._state, tap)
         steps = tap.steps(logits, self.length)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from parity.dump import Entry, TensorType
-from parity.inject import move_element
+from parity.inject import check_replacement, move_element
 from parity.keys import Key, KeyOrder
-from parity.protocol import Plan, Step
+from parity.protocol import Call, Plan, Step
+from parity_cpu.calls import Calls
 from parity_cpu.ops.digest import count_nonfinite, fnv1a64_bytes
 
 # By type code, not by name: NumPy builds the name anew each time, and this runs once a key.
@@ -24,13 +25,24 @@ def type_of(array: np.ndarray) -> TensorType:
     return TensorType(DTYPE_NAMES[array.dtype.char], array.shape)
 
 
-class Tap:
-    """Collects what ``plan`` asks for while one step runs."""
+def put_in_place(buffer: np.ndarray, key: Key, given: np.ndarray | None) -> None:
+    """Overwrite ``buffer`` by ``given``, where something is given."""
+    if given is not None:
+        check_replacement(key, type_of(buffer), type_of(given))
+        buffer[...] = given
 
-    def __init__(self, plan: Plan | None) -> None:
+
+class Tap:
+    """Collects what ``plan`` asks for while one step runs through ``call``."""
+
+    def __init__(self, plan: Plan | None, call: Calls) -> None:
         self.plan = plan
         self.entries: list[Entry] = []
         self.tensors: dict[Key, np.ndarray] = {}
+        self.calls: dict[Key, tuple[Call, ...]] = {}
+        self._call = call
+        self._ran: tuple[Call, ...] = ()
+        call.record = [] if plan is not None and plan.trace else None
 
     def __call__(self, pos: int, layer: int | None, field: str, buffer: np.ndarray) -> None:
         """Offer one value: called when the buffer is final and before anything reads it."""
@@ -45,6 +57,17 @@ class Tap:
             self.entries.append(self._entry(key, buffer, plan.basis))
         if key in plan.tensors:
             self.tensors[key] = buffer.copy()
+        if plan.trace:
+            self._trace(key, plan.trace)
+        if plan.replace is not None:
+            put_in_place(buffer, key, plan.replace(key, buffer.copy))
+
+    def _trace(self, key: Key, wanted: frozenset[Key]) -> None:
+        """Note what ran since the value before; values of one op share its calls."""
+        if self._call.record:
+            self._ran, self._call.record = tuple(self._call.record), []
+        if key in wanted:
+            self.calls[key] = self._ran
 
     def steps(self, logits: np.ndarray, pos: int) -> list[Step]:
         """One Step per row of logits (M, vocab), its keys in dataflow order."""
@@ -54,7 +77,9 @@ class Tap:
         for m in range(logits.shape[0]):
             mine = [entry for entry in self.entries if entry.key.pos == pos + m]
             kept = {key: value for key, value in self.tensors.items() if key.pos == pos + m}
-            found.append(Step(logits[m], mine, kept))
+            ran = {key: calls for key, calls in self.calls.items() if key.pos == pos + m}
+            found.append(Step(logits[m], mine, kept, ran))
+        self._call.record = None
         return found
 
     @staticmethod

@@ -32,7 +32,7 @@ class DeviceEngine:
     tiers: ClassVar[tuple[str, ...]] = tuple(TIERS)
     variants: ClassVar[tuple[str, ...]] = VARIANTS
     capabilities: ClassVar[frozenset[str]] = frozenset(
-        {"state", "capture", "inject", "rows", "rollback", "counters"}
+        {"state", "capture", "inject", "replay", "trace", "rows", "rollback", "counters"}
     )
 
     def __init__(self, settings: EngineSettings) -> None:

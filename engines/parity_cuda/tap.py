@@ -3,16 +3,19 @@ the digests come back with the logits in the step's one copy to the host."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
 
+from parity.dtypes import dtype_name
 from parity.dump import Entry, TensorType
 from parity.errors import ParityBug
 from parity.families import field_type, layer_fields
+from parity.inject import check_replacement
 from parity.keys import FINAL_FIELDS, Key, KeyOrder
 from parity.model.config import ModelConfig
-from parity.protocol import Plan, Step
+from parity.protocol import Call, Plan, Step
 from parity_cuda.backend import Backend, Buffer
 
 JOB = np.dtype([("data", "<u8"), ("bytes", "<i8"), ("is_float", "<i4"), ("unused", "<i4")])
@@ -112,7 +115,10 @@ class Tap:
         arena.prepare(rows, plan)
         self.backend, self.arena, self.plan, self.rows = backend, arena, plan, rows
         self.slots: list[Slot] = []
+        self.calls: dict[Key, tuple[Call, ...]] = {}
         self._used = 0
+        self._ran: tuple[Call, ...] = ()
+        self._launched = self._counts()
 
     def __call__(self, pos: int, layer: int | None, field: str, buffer: Buffer) -> None:
         """Offer one value: called when the buffer is final and before anything reads it."""
@@ -125,6 +131,35 @@ class Tap:
             self._move(buffer, moved)
         if plan.wants(key) or key in plan.tensors:
             self._keep(key, buffer)
+        if plan.trace:
+            self._trace(key, plan.trace)
+        if plan.replace is not None:
+            self._replace(key, buffer, plan)
+
+    def _trace(self, key: Key, wanted: frozenset[Key]) -> None:
+        """Note what was launched since the value before; values of one launch share it."""
+        launched = self._counts()
+        new = tuple(Call(name) for name in launched if launched[name] > self._launched[name])
+        self._launched = launched
+        self._ran = new or self._ran
+        if key in wanted:
+            self.calls[key] = self._ran
+
+    def _counts(self) -> Counter[str]:
+        """Launches so far, by kernel, but for those that move an element for the tap."""
+        if self.plan is None or not self.plan.trace:
+            return Counter()
+        return Counter({k: n for k, n in self.backend.counts.items() if k != "move_element"})
+
+    def _replace(self, key: Key, buffer: Buffer, plan: Plan) -> None:
+        """What was kept is what the op made; what is read from here on is the replacement."""
+        if plan.replace is None:
+            return
+        kind = self.arena.type_of(key.field)
+        given = plan.replace(key, lambda: self.backend.download(buffer).reshape(kind.shape))
+        if given is not None:
+            check_replacement(key, kind, TensorType(dtype_name(given.dtype), given.shape))
+            self.backend.write(buffer, given.reshape(buffer.shape))
 
     def _move(self, buffer: Buffer, index: int) -> None:
         width = buffer.dtype.itemsize
@@ -143,10 +178,14 @@ class Tap:
         self._used += aligned(count)
 
     def steps(self, pos: int) -> list[Step]:
-        """Hash what was kept; one Step per row, with one copy of logits and digests."""
+        """Hash what was kept; one Step per row, with one copy of logits and digests.
+
+        A replaced row of logits is what the Step gives: it is what is read afterwards.
+        """
         arena, plan, rows = self.arena, self.plan, self.rows
         if plan is None or not self.slots:
-            return [Step(row) for row in self.backend.download(arena.logits(rows))]
+            logits = self.backend.download(arena.logits(rows))
+            return [self._step(logits[m], pos + m, []) for m in range(rows)]
         self._launch_digests(plan.basis)
         begin = arena.logits_bytes(rows)
         answer = self.backend.download(arena.answer[: begin + len(self.slots) * RESULT.itemsize])
@@ -163,10 +202,11 @@ class Tap:
             mine.sort(key=lambda pair: order(pair[0].key))
         plan = self.plan
         if plan is None:
-            raise ParityBug("a step with slots but no plan")
+            return Step(logits)
         entries = [_entry(slot, result) for slot, result in mine if plan.wants(slot.key)]
         kept = {slot.key: self._tensor(slot) for slot, _ in mine if slot.key in plan.tensors}
-        return Step(logits, entries, kept)
+        ran = {key: calls for key, calls in self.calls.items() if key.pos == pos}
+        return Step(logits, entries, kept, ran)
 
     def _launch_digests(self, basis: int) -> None:
         arena, count = self.arena, len(self.slots)
