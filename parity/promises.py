@@ -99,7 +99,8 @@ def _check_parts(bench: Bench, state: State, length: int) -> None:
 def inject_moves_one_key(bench: Bench) -> None:
     """Capability ``inject``: the value behind the key is moved by the smallest step in that one
     element, before it is hashed and used. Keys before it keep their bytes, keys of other positions
-    are not touched, and what is computed from the value differs."""
+    are not touched, and what is computed from the value differs. So with a ``change`` that puts
+    another value there."""
     base = _injected(bench, None)
     integer = [entry for entry in base.entries if entry.type and "int" in entry.type.dtype]
     middle = base.entries[len(base.entries) // 2]
@@ -111,11 +112,30 @@ def inject_moves_one_key(bench: Bench) -> None:
     step = _injected(bench, Injection(base.entries[0].key, _last_index(bench, base.entries[0].key)))
     changed = sum(one != other for one, other in zip(base.entries, step.entries, strict=True))
     bench.require(changed > 1, f"nothing after {base.entries[0].key} differs: it was not used")
+    _check_changed_value(bench, base)
     _check_moved_logits(bench, base)
     other = _injected(bench, Injection(Key(2, 0, "nrm"), 0))
     bench.require_same("a key of another position", [base], [other])
     if bench.offers("capture"):
         _check_moved_tensor(bench, base.entries[1].key)
+
+
+def _check_changed_value(bench: Bench, base: Step) -> None:
+    """Every sign of the first value turned: what is told has the bytes that were given."""
+    key, given = base.entries[0].key, []
+
+    def turned(value: np.ndarray) -> np.ndarray:
+        given.append(-value)
+        return given[0]
+
+    step = _injected(bench, Injection(key, change=turned))
+    bench.require(len(given) == 1, f"{key}: a change was asked for {len(given)} times, not once")
+    found = first_difference(base.entries, step.entries)
+    bench.require(found.startswith(f"{key} "), f"changed {key}, and found {found or 'nothing'}")
+    same = step.entries[0].digest == fnv1a64_array(given[0])
+    bench.require(same, f"{key}: not the digest of the value that was put there")
+    changed = sum(one != other for one, other in zip(base.entries, step.entries, strict=True))
+    bench.require(changed > 1, f"nothing after {key} differs: the value put there was not used")
 
 
 def _check_moved_logits(bench: Bench, base: Step) -> None:
@@ -151,8 +171,9 @@ def replay_reads_what_is_given(bench: Bench) -> None:
     """Capability ``replay``: ``replace`` is asked once for every value of the step, with what the
     op made. Given the same values back, nothing changes. Given another value, that key and those
     before it are reported as the ops made them, and what follows has the bytes it has after the
-    same value is injected; so has the state."""
-    base = _step_with(bench, tensors=frozenset(bench.expected_keys(2)))
+    same value is injected; so has the state, stored rows and parts too. What is shown is a copy."""
+    keys = bench.expected_keys(2)
+    base = _step_with(bench, tensors=frozenset(keys))
     asked: list[Key] = []
 
     def same(key: Key, read: Callable[[], np.ndarray]) -> np.ndarray:
@@ -160,11 +181,17 @@ def replay_reads_what_is_given(bench: Bench) -> None:
         bench.require(bits(read()) == bits(base[0].tensors[key]), f"{key} read as another value")
         return base[0].tensors[key]
 
+    def written(key: Key, read: Callable[[], np.ndarray]) -> None:
+        move_element(read(), 0)
+
     again = _step_with(bench, replace=same)
-    bench.require(sorted(map(str, asked)) == sorted(map(str, bench.expected_keys(2))), "not asked")
+    told = sorted(key.tag for key in {*asked, *keys} if asked.count(key) != keys.count(key))
+    bench.require(not told, f"asked for {len(asked)} of {len(keys)} values, not alike: {told[:3]}")
     bench.require_same("given the same values", [base[0]], [again[0]])
-    keys = bench.expected_keys(2)
-    for key in (keys[0], keys[len(keys) // 2], keys[-3]):
+    untouched = _step_with(bench, replace=written)
+    bench.require_same("after the caller wrote into what it read", [base[0]], [untouched[0]])
+    stored = {key.field: key for key in reversed(keys) if key.field in ("k", "s", "hist")}
+    for key in (keys[0], *stored.values(), keys[len(keys) // 2], keys[-3]):
         _check_given(bench, base, key)
 
 

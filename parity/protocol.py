@@ -2,9 +2,10 @@
 
 Required: the members of ``Engine``. Optional, named in ``capabilities`` and never fatal when
 absent: ``state`` (``read_state``, ``write_state``), ``capture`` (raw tensors in a step),
-``inject`` (move one element before it is hashed and used), ``replay`` (go on with given values in
-place of what an op made), ``trace`` (what ran for a key), ``rows`` (``step_rows``), ``rollback``
-(``mark``, ``rollback``), ``counters`` (op calls or launches by name).
+``inject`` (move one element, or change a value, before it is hashed and used), ``replay`` (go on
+with given values in place of what an op made), ``trace`` (what ran for a key), ``elementary`` (the
+engine's own expf and so on), ``borrow`` (compute a step with given ones), ``rows``
+(``step_rows``), ``rollback`` (``mark``, ``rollback``), ``counters`` (op calls or launches by name).
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ CAPABILITIES = {
     "inject": (),
     "replay": (),
     "trace": (),
+    "elementary": ("elementary",),
+    "borrow": (),
     "rows": ("step_rows",),
     "rollback": ("mark", "rollback"),
     "counters": ("counters",),
@@ -51,19 +54,30 @@ class EngineSettings:
     notes: Notes | None = None
 
 
+# Given the value that an op made, a copy: the value to stand in its place (same dtype and shape).
+Change = Callable[["np.ndarray"], "np.ndarray"]
+
+
 @dataclass(frozen=True)
 class Injection:
     """Move element ``index`` (flat) of the value behind ``key`` by 1 ULP (an integer by 1 step)
-    before it is hashed and used."""
+    before it is hashed and used. ``change``: put what it gives there instead."""
 
     key: Key
-    index: int
+    index: int = 0
+    change: Change | None = None
 
 
 # Asked once for every value a step makes, dumped or not, in the order the engine makes them: the
 # key, and a function that gives a copy of the value. It answers with what the rest of the step must
 # read in its place (same dtype and shape), or None for the value itself.
 Replace = Callable[[Key, "Callable[[], np.ndarray]"], "np.ndarray | None"]
+
+# The elementary functions that a variant or another library may swap (contract 1.1, 4). rsqrt is
+# the inverse root of the norms, 1/sqrt(x) in the exact tier.
+ELEMENTARY = ("rsqrt", "expf", "cosf", "sinf", "logf")
+# A name of ELEMENTARY and its arguments, float32[n]: the values, float32[n].
+Elementary = Callable[[str, "np.ndarray"], "np.ndarray"]
 
 
 @dataclass(frozen=True)
@@ -74,7 +88,8 @@ class Plan:
     layer None stands for the fields after the last layer. ``tensors``: keys whose raw values are
     kept too. ``basis``: FNV-1a-64 offset basis. ``replace``: see ``Replace``; what is reported is
     what the op made, what is read afterwards is the replacement (a stored row or state part too).
-    ``trace``: keys for which the step tells what ran.
+    ``trace``: keys for which the step tells what ran. ``borrow``: elementary functions to compute
+    with in place of the engine's own, wherever an op calls one of ELEMENTARY.
     """
 
     fields: Collection[str]
@@ -84,6 +99,7 @@ class Plan:
     inject: Injection | None = None
     replace: Replace | None = None
     trace: frozenset[Key] = frozenset()
+    borrow: Elementary | None = None
 
     def wants(self, key: Key) -> bool:
         """Whether the value behind ``key`` is to be hashed."""
@@ -93,9 +109,13 @@ class Plan:
 
     def injection(self, key: Key) -> int | None:
         """Flat index of the element to move in the value behind ``key``, or None."""
-        if self.inject is None or self.inject.key != key:
+        if self.inject is None or self.inject.key != key or self.inject.change is not None:
             return None
         return self.inject.index
+
+    def change(self, key: Key) -> Change | None:
+        """What to make of the value behind ``key`` before it is hashed and used, or None."""
+        return None if self.inject is None or self.inject.key != key else self.inject.change
 
 
 @dataclass(frozen=True)
@@ -163,6 +183,16 @@ class StateEngine(Engine, Protocol):
 
     def write_state(self, state: Mapping[str, np.ndarray]) -> None:
         """Take over a state that ``read_state`` gave."""
+        ...
+
+
+class ElementaryEngine(Engine, Protocol):
+    """An engine with the capability ``elementary``."""
+
+    def elementary(self, function: str, x: np.ndarray) -> np.ndarray:
+        """A function of ELEMENTARY as the engine's ops compute it, under its tier and variants:
+        float32[n] to a new float32[n], the value of an argument wherever it stands. Needs no
+        model. InputError for another name."""
         ...
 
 

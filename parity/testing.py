@@ -28,6 +28,10 @@ from parity.dump import TensorType
 from parity.errors import NotRunError, ParityBug
 from parity.families import field_type
 from parity.fnv import BASES, fnv1a64_array
+from parity.function_promises import (
+    borrow_computes_with_what_is_given,
+    elementary_is_a_function,
+)
 from parity.keys import Key
 from parity.model.generator import prompt_tokens
 from parity.model.model import Model, synthetic
@@ -53,7 +57,8 @@ __all__ = [
     *("members", "weights", "shapes", "logits_are_a_copy", "prefill_equals_steps"),
     *("reset_forgets", "tap_changes_nothing", "entries_are_typed", "capture_matches_digests"),
     *("state_round_trip", "inject_moves_one_key", "rows_equal_steps", "rollback_restores"),
-    *("replay_reads_what_is_given", "trace_tells_what_ran"),
+    *("replay_reads_what_is_given", "trace_tells_what_ran", "elementary_is_a_function"),
+    "borrow_computes_with_what_is_given",
     *("counters_count", "bad_token_is_refused", "full_cache_is_refused"),
 ]
 
@@ -323,6 +328,8 @@ PROMISES: tuple[tuple[Callable[[Bench], None], str], ...] = (
     (inject_moves_one_key, "inject"),
     (replay_reads_what_is_given, "replay"),
     (trace_tells_what_ran, "trace"),
+    (elementary_is_a_function, "elementary"),
+    (borrow_computes_with_what_is_given, "borrow"),
     (rows_equal_steps, "rows"),
     (rollback_restores, "rollback"),
     (counters_count, "counters"),

@@ -14,7 +14,13 @@ from parity import __version__
 from parity.dump import TensorType
 from parity.errors import InputError, ParityBug
 from parity.fnv import BASES
-from parity.model.checks import check_options, check_rows, check_tokens, no_mark
+from parity.model.checks import (
+    check_function,
+    check_options,
+    check_rows,
+    check_tokens,
+    no_mark,
+)
 from parity.model.loading import load_tensors
 from parity.model.memory import check_room, free_bytes
 from parity.model.model import Model
@@ -22,6 +28,7 @@ from parity.protocol import EngineSettings, Plan, Step
 from parity.variants import TIERS, VARIANTS, variant_mask
 from parity_cpu import jit
 from parity_cpu.decoder import Decoder
+from parity_cpu.own_functions import own_values
 from parity_cpu.state import State
 from parity_cpu.tap import Tap, digest_of, type_of
 from parity_cpu.threads import threads, useful_threads
@@ -35,7 +42,10 @@ class Engine:
     tiers: ClassVar[tuple[str, ...]] = tuple(TIERS)
     variants: ClassVar[tuple[str, ...]] = VARIANTS
     capabilities: ClassVar[frozenset[str]] = frozenset(
-        {"state", "capture", "inject", "replay", "trace", "rows", "rollback", "counters"}
+        {
+            *("state", "capture", "inject", "replay", "trace", "elementary", "borrow"),
+            *("rows", "rollback", "counters"),
+        }
     )
 
     # Names of ``@name=value`` in a spec; a subclass may take some.
@@ -114,6 +124,11 @@ class Engine:
         steps = tap.steps(logits, self.length)
         self.length += len(tokens)
         return steps
+
+    def elementary(self, function: str, x: np.ndarray) -> np.ndarray:
+        """What the ops call under this engine's variants (contract 4, 5)."""
+        check_function(self.name, function)
+        return own_values(function, x, variant_mask(self.settings.variants))
 
     def counters(self) -> Mapping[str, int]:
         """Op calls since the load, by name."""

@@ -8,6 +8,7 @@ from parity.dump import Entry, TensorType
 from parity.inject import check_replacement, move_element
 from parity.keys import Key, KeyOrder
 from parity.protocol import Call, Plan, Step
+from parity_cpu.arguments import Ran
 from parity_cpu.calls import Calls
 from parity_cpu.ops.digest import count_nonfinite, fnv1a64_bytes
 
@@ -41,8 +42,9 @@ class Tap:
         self.tensors: dict[Key, np.ndarray] = {}
         self.calls: dict[Key, tuple[Call, ...]] = {}
         self._call = call
-        self._ran: tuple[Call, ...] = ()
+        self._ran: tuple[Ran, ...] = ()
         call.record = [] if plan is not None and plan.trace else None
+        call.borrow = None if plan is None else plan.borrow
 
     def __call__(self, pos: int, layer: int | None, field: str, buffer: np.ndarray) -> None:
         """Offer one value: called when the buffer is final and before anything reads it."""
@@ -53,6 +55,9 @@ class Tap:
         moved = plan.injection(key)
         if moved is not None:
             move_element(buffer, moved)
+        change = plan.change(key)
+        if change is not None:
+            put_in_place(buffer, key, change(buffer.copy()))
         if plan.wants(key):
             self.entries.append(self._entry(key, buffer, plan.basis))
         if key in plan.tensors:
@@ -67,7 +72,7 @@ class Tap:
         if self._call.record:
             self._ran, self._call.record = tuple(self._call.record), []
         if key in wanted:
-            self.calls[key] = self._ran
+            self.calls[key] = tuple(ran.call(key.field) for ran in self._ran)
 
     def steps(self, logits: np.ndarray, pos: int) -> list[Step]:
         """One Step per row of logits (M, vocab), its keys in dataflow order."""
@@ -79,7 +84,7 @@ class Tap:
             kept = {key: value for key, value in self.tensors.items() if key.pos == pos + m}
             ran = {key: calls for key, calls in self.calls.items() if key.pos == pos + m}
             found.append(Step(logits[m], mine, kept, ran))
-        self._call.record = None
+        self._call.record = self._call.borrow = None
         return found
 
     @staticmethod

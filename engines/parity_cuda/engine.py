@@ -11,13 +11,14 @@ from parity import __version__
 from parity.dump import TensorType
 from parity.errors import InputError, ParityBug
 from parity.fnv import BASES
-from parity.model.checks import check_rows, check_tokens, no_mark
+from parity.model.checks import check_function, check_rows, check_tokens, no_mark
 from parity.model.memory import check_room
 from parity.model.model import Model
 from parity.protocol import EngineSettings, Plan, Step
 from parity.variants import TIERS, VARIANTS, variant_mask
 from parity_cuda.backend import Backend, Buffer
 from parity_cuda.decoder import Decoder
+from parity_cuda.own_functions import own_values
 from parity_cuda.selftest import check_arithmetic
 from parity_cuda.state import State
 from parity_cuda.tap import Arena, Tap
@@ -32,7 +33,10 @@ class DeviceEngine:
     tiers: ClassVar[tuple[str, ...]] = tuple(TIERS)
     variants: ClassVar[tuple[str, ...]] = VARIANTS
     capabilities: ClassVar[frozenset[str]] = frozenset(
-        {"state", "capture", "inject", "replay", "trace", "rows", "rollback", "counters"}
+        {
+            *("state", "capture", "inject", "replay", "trace", "elementary"),
+            *("rows", "rollback", "counters"),
+        }
     )
 
     def __init__(self, settings: EngineSettings) -> None:
@@ -99,6 +103,11 @@ class DeviceEngine:
         steps = tap.steps(self.length)
         self.length += len(tokens)
         return steps
+
+    def elementary(self, function: str, x: np.ndarray) -> np.ndarray:
+        """What the kernels call under this engine's variants (contract 4, 5)."""
+        check_function(self.name, function)
+        return own_values(self.backend, function, x, variant_mask(self.settings.variants))
 
     def counters(self) -> Mapping[str, int]:
         """Launches since the engine was opened, by kernel name."""

@@ -129,6 +129,9 @@ class Tap:
         moved = plan.injection(key)
         if moved is not None:
             self._move(buffer, moved)
+        change = plan.change(key)
+        if change is not None:
+            self._write(key, buffer, change(self._read(key, buffer)))
         if plan.wants(key) or key in plan.tensors:
             self._keep(key, buffer)
         if plan.trace:
@@ -155,11 +158,17 @@ class Tap:
         """What was kept is what the op made; what is read from here on is the replacement."""
         if plan.replace is None:
             return
-        kind = self.arena.type_of(key.field)
-        given = plan.replace(key, lambda: self.backend.download(buffer).reshape(kind.shape))
+        given = plan.replace(key, lambda: self._read(key, buffer))
         if given is not None:
-            check_replacement(key, kind, TensorType(dtype_name(given.dtype), given.shape))
-            self.backend.write(buffer, given.reshape(buffer.shape))
+            self._write(key, buffer, given)
+
+    def _read(self, key: Key, buffer: Buffer) -> np.ndarray:
+        return self.backend.download(buffer).reshape(self.arena.type_of(key.field).shape)
+
+    def _write(self, key: Key, buffer: Buffer, given: np.ndarray) -> None:
+        kind = self.arena.type_of(key.field)
+        check_replacement(key, kind, TensorType(dtype_name(given.dtype), given.shape))
+        self.backend.write(buffer, given.reshape(buffer.shape))
 
     def _move(self, buffer: Buffer, index: int) -> None:
         width = buffer.dtype.itemsize

@@ -9,7 +9,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 
-from parity.model.checks import check_finite
+from parity.dump import TensorType
+from parity.model.checks import check_finite, check_shape, wanted_tensors
 from parity.model.model import Model
 
 # NumPy lets go of the interpreter in its loops: the generator is bound by memory and arithmetic.
@@ -19,14 +20,16 @@ MOST_THREADS = 16
 def load_tensors(model: Model) -> Iterator[tuple[str, np.ndarray]]:
     """(name, C-contiguous array) of every tensor, in the order of the digest.
 
-    Raises InputError for non-finite weights, naming the tensor (contract 1.10).
+    Raises InputError, naming the tensor, for one that is missing or has another dtype or shape than
+    the configuration says, and for non-finite weights (contract 1.10).
     """
     threads = max(1, min(MOST_THREADS, os.cpu_count() or 1))
     waiting: deque[tuple[str, Future[np.ndarray]]] = deque()
-    names = iter(model.names())
+    names = list(model.names())
+    wanted = wanted_tensors(model.config, frozenset(names))
     with ThreadPoolExecutor(threads) as pool:
         for name in names:
-            waiting.append((name, pool.submit(_checked, model, name)))
+            waiting.append((name, pool.submit(_checked, model, name, wanted.get(name))))
             if len(waiting) > 2 * threads:
                 ready, future = waiting.popleft()
                 yield ready, future.result()
@@ -34,7 +37,8 @@ def load_tensors(model: Model) -> Iterator[tuple[str, np.ndarray]]:
             yield ready, future.result()
 
 
-def _checked(model: Model, name: str) -> np.ndarray:
+def _checked(model: Model, name: str, wanted: TensorType | None) -> np.ndarray:
     array = np.ascontiguousarray(model.tensor(name))
+    check_shape(name, array, wanted)
     check_finite(name, array)
     return array

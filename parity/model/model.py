@@ -95,6 +95,14 @@ def weight_bytes(config: ModelConfig) -> int:
     return routers + (4 * matrices if config.weights == "f32" else matrices * 18 // BLOCK)
 
 
+@dataclass(frozen=True)
+class WeightShape:
+    """Shape of one weight. ``matrix``: held as f32 or as Q4_0 (contract 1.0), else as f32."""
+
+    shape: tuple[int, ...]
+    matrix: bool
+
+
 _Recipe = Callable[[int], np.ndarray]
 
 
@@ -102,17 +110,53 @@ _Recipe = Callable[[int], np.ndarray]
 def _recipes(config: ModelConfig) -> dict[str, _Recipe]:
     """How each tensor is made from a seed, by name, in the order of the digest."""
     add = _Recipes(config)
-    # Embedding rows are not a product: size 1 or so without the gain rule.
-    add.matrix("embed", (config.vocab, config.hidden), exponent=-3 if add.q4 else 0)
-    for layer in range(config.layers):
-        _add_layer(add, config, layer)
-    add.norm("final_norm", config.hidden)
-    add.matrix("lm_head", (config.vocab, config.hidden))
+    _add_model(add, config)
     add.made["inv_freq"] = lambda seed: inv_freq(config.theta, config.rot_dim)
     return add.made
 
 
-def _add_layer(add: _Recipes, config: ModelConfig, layer: int) -> None:
+@lru_cache(maxsize=8)
+def weight_shapes(config: ModelConfig) -> dict[str, WeightShape]:
+    """Every weight of a model by name, a matrix once however it is held."""
+    add = _Shapes()
+    _add_model(add, config)
+    add.norm("inv_freq", config.rot_dim // 2)
+    return add.found
+
+
+class _Add(Protocol):
+    """What collects the weights of a model."""
+
+    def norm(self, name: str, count: int) -> None:
+        """Norm weights, always f32."""
+        ...
+
+    def floats(self, name: str, shape: tuple[int, ...], exponent: int) -> None:
+        """A tensor that is always f32."""
+        ...
+
+    def narrow(self, name: str, shape: tuple[int, ...], exponent: int) -> None:
+        """A matrix that synthetic models hold as f32, and others as they please."""
+        ...
+
+    def matrix(
+        self, name: str, shape: tuple[int, ...], *, exponent: int | None = None, drop: int = 0
+    ) -> None:
+        """A matrix in the model's storage, of gain 1 or so unless ``exponent`` is given."""
+        ...
+
+
+def _add_model(add: _Add, config: ModelConfig) -> None:
+    # Embedding rows are not a product: size 1 or so without the gain rule.
+    power = -3 if config.weights == "q4" else 0
+    add.matrix("embed", (config.vocab, config.hidden), exponent=power)
+    for layer in range(config.layers):
+        _add_layer(add, config, layer)
+    add.norm("final_norm", config.hidden)
+    add.matrix("lm_head", (config.vocab, config.hidden))
+
+
+def _add_layer(add: _Add, config: ModelConfig, layer: int) -> None:
     at, drop = f"layers.{layer}", 2 if config.small_out else 0
     add.norm(f"{at}.attn_norm", config.hidden)
     if config.is_gdn(layer):
@@ -123,7 +167,7 @@ def _add_layer(add: _Recipes, config: ModelConfig, layer: int) -> None:
     _add_ffn(add, config, at, drop)
 
 
-def _add_attention(add: _Recipes, config: ModelConfig, at: str, drop: int) -> None:
+def _add_attention(add: _Add, config: ModelConfig, at: str, drop: int) -> None:
     wide, narrow = config.n_q * config.head_dim, config.n_kv * config.head_dim
     gated = 2 if config.family == "hybrid" else 1  # q_proj gives [q, gate] per head
     for name, rows in (("q_proj", gated * wide), ("k_proj", narrow), ("v_proj", narrow)):
@@ -133,13 +177,13 @@ def _add_attention(add: _Recipes, config: ModelConfig, at: str, drop: int) -> No
     add.matrix(f"{at}.o_proj", (config.hidden, wide), drop=drop)
 
 
-def _add_gdn(add: _Recipes, config: ModelConfig, at: str, drop: int) -> None:
+def _add_gdn(add: _Add, config: ModelConfig, at: str, drop: int) -> None:
     _, value_heads, _, value_width = config.gdn
     hidden = config.hidden
     add.matrix(f"{at}.qkv_proj", (config.conv_dim, hidden))
     add.matrix(f"{at}.z_proj", (value_heads * value_width, hidden))
     for name in ("a_proj", "b_proj"):
-        add.floats(f"{at}.{name}", (value_heads, hidden), generator.matrix_exponent(hidden))
+        add.narrow(f"{at}.{name}", (value_heads, hidden), generator.matrix_exponent(hidden))
     add.floats(f"{at}.conv", (config.conv_dim, 4), 0)
     # Decays of exp(-0.1) to exp(-5) a step or so.
     add.floats(f"{at}.a_log", (value_heads,), 1)
@@ -148,7 +192,7 @@ def _add_gdn(add: _Recipes, config: ModelConfig, at: str, drop: int) -> None:
     add.matrix(f"{at}.out_proj", (hidden, value_heads * value_width), drop=drop)
 
 
-def _add_ffn(add: _Recipes, config: ModelConfig, at: str, drop: int) -> None:
+def _add_ffn(add: _Add, config: ModelConfig, at: str, drop: int) -> None:
     hidden = config.hidden
     stack: tuple[int, ...] = ()
     ffn = f"{at}.mlp"
@@ -179,6 +223,8 @@ class _Recipes:
             shape
         )
 
+    narrow = floats
+
     def matrix(
         self, name: str, shape: tuple[int, ...], *, exponent: int | None = None, drop: int = 0
     ) -> None:
@@ -204,3 +250,28 @@ class _Recipes:
             grid
         )
         made[f"{name}.qs"] = lambda seed: generator.nibble_bytes(seed, name, blocks).reshape(flat)
+
+
+class _Shapes:
+    """Collects the shapes of one model's weights."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, WeightShape] = {}
+
+    def norm(self, name: str, count: int) -> None:
+        """A vector."""
+        self.found[name] = WeightShape((count,), matrix=False)
+
+    def floats(self, name: str, shape: tuple[int, ...], exponent: int) -> None:
+        """A tensor that is always f32."""
+        self.found[name] = WeightShape(shape, matrix=False)
+
+    def narrow(self, name: str, shape: tuple[int, ...], exponent: int) -> None:
+        """A matrix."""
+        self.found[name] = WeightShape(shape, matrix=True)
+
+    def matrix(
+        self, name: str, shape: tuple[int, ...], *, exponent: int | None = None, drop: int = 0
+    ) -> None:
+        """A matrix."""
+        self.found[name] = WeightShape(shape, matrix=True)

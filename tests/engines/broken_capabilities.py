@@ -153,6 +153,21 @@ def next_element(plan: Plan) -> Plan:
     return replace(plan, inject=replace(plan.inject, index=plan.inject.index ^ 1))
 
 
+def without_change(plan: Plan) -> Plan:
+    """Moves an element, and knows no other change."""
+    if plan.inject is None or plan.inject.change is None:
+        return plan
+    return replace(plan, inject=replace(plan.inject, change=None))
+
+
+def changed_twice(plan: Plan) -> Plan:
+    """The change is put to its own result."""
+    if plan.inject is None or plan.inject.change is None:
+        return plan
+    change = plan.inject.change
+    return replace(plan, inject=replace(plan.inject, change=lambda value: change(change(value))))
+
+
 def one_layer_late(plan: Plan) -> Plan:
     if plan.inject is None or plan.inject.key.layer is None:
         return plan

@@ -31,6 +31,7 @@ from tests.engines.broken_capabilities import (
     TakesTooMuch,
     Ungrateful,
     any_position,
+    changed_twice,
     flat,
     flipped,
     next_element,
@@ -42,6 +43,7 @@ from tests.engines.broken_capabilities import (
     with_rows,
     with_state,
     with_tensors,
+    without_change,
     without_first,
     without_inject,
 )
@@ -77,6 +79,23 @@ from tests.engines.broken_engines import (
     with_plan,
     with_step,
     with_weights,
+)
+from tests.engines.broken_replays import (
+    KeepsItsRow,
+    LendsItsBuffer,
+    ReportsTheGiven,
+    asking,
+    first_unnamed,
+    last_silent,
+    moved_by_trace,
+    moved_when_given,
+    never,
+    not_of_down,
+    one_more,
+    stale_attn,
+    twice_of_x,
+    untraced,
+    with_calls,
 )
 
 
@@ -283,6 +302,18 @@ BROKEN = (
         with_plan(one_layer_late),
         "moved t1_l0_nrm, and found t1_l1_nrm",
     ),
+    Broken(
+        "only elements are moved",
+        "inject_moves_one_key",
+        with_plan(without_change),
+        "t1_l0_nrm: a change was asked for 0 times, not once",
+    ),
+    Broken(
+        "a change of the change",
+        "inject_moves_one_key",
+        with_plan(changed_twice),
+        "t1_l0_nrm: a change was asked for 2 times, not once",
+    ),
     Broken("moved for the digest alone", "inject_moves_one_key", HashedOnly, "it was not used"),
     Broken("unmoved logits", "inject_moves_one_key", with_step(unmoved_logits), "others were"),
     Broken(
@@ -296,6 +327,84 @@ BROKEN = (
         "inject_moves_one_key",
         with_plan(next_element),
         "t1_l0_kraw: not the value with its element 1 moved",
+    ),
+    Broken(
+        "one field is never asked for",
+        "replay_reads_what_is_given",
+        asking(not_of_down),
+        "asked for 38 of 40 values, not alike: ['t2_l0_down', 't2_l1_down']",
+    ),
+    Broken(
+        "asked twice",
+        "replay_reads_what_is_given",
+        asking(twice_of_x),
+        "asked for 42 of 40 values, not alike: ['t2_l0_x', 't2_l1_x']",
+    ),
+    Broken(
+        "another value is shown",
+        "replay_reads_what_is_given",
+        asking(stale_attn),
+        "t2_l0_attn read as another value",
+    ),
+    Broken(
+        "the buffer itself is shown",
+        "replay_reads_what_is_given",
+        LendsItsBuffer,
+        "after the caller wrote into what it read, step 0: other logits",
+    ),
+    Broken(
+        "a given value is changed",
+        "replay_reads_what_is_given",
+        asking(moved_when_given),
+        "given the same values, step 0: other logits",
+    ),
+    Broken(
+        "what was given is reported",
+        "replay_reads_what_is_given",
+        ReportsTheGiven,
+        "t2_l0_nrm given, up to it: t2_l0_nrm was",
+    ),
+    Broken(
+        "what was given is not read",
+        "replay_reads_what_is_given",
+        asking(never),
+        "t2_l0_nrm given, after it: t2_l0_kraw was",
+    ),
+    Broken(
+        "what was given is not stored",
+        "replay_reads_what_is_given",
+        KeepsItsRow,
+        "t2_l0_k given, the state: state part l0_k differs",
+    ),
+    Broken(
+        "nothing is traced",
+        "trace_tells_what_ran",
+        with_plan(untraced),
+        "0 of 10 keys, not alike: ['t2_l0_act', 't2_l0_attn', 't2_l0_ks']",
+    ),
+    Broken(
+        "more is traced",
+        "trace_tells_what_ran",
+        with_calls(one_more),
+        "11 of 10 keys, not alike: ['t2_l0_kraw']",
+    ),
+    Broken(
+        "a key without a call",
+        "trace_tells_what_ran",
+        with_calls(last_silent),
+        "no call told for ['t2_l1_down']",
+    ),
+    Broken(
+        "a call without a name",
+        "trace_tells_what_ran",
+        with_calls(first_unnamed),
+        "no call told for ['t2_l0_nrm']",
+    ),
+    Broken(
+        "a trace moves a logit",
+        "trace_tells_what_ran",
+        with_step(moved_by_trace),
+        "traced, step 0: other logits",
     ),
     Broken(
         "the last row alone", "rows_equal_steps", with_rows(lambda s: s[-1:]), "2 steps instead"

@@ -22,6 +22,8 @@ KERNELS_ALONE = {
     "digest",  # as above
     "elementary_tables",  # as above
     "map_elementary",  # the elementary functions over an array, for tests
+    "map_elements",  # how these do that
+    "map_variants",  # and the engine's own, under its variants
     "move_element",  # twin of parity/inject.py
     "selftest",  # wrong on purpose where the build is wrong
 }

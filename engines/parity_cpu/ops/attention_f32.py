@@ -12,23 +12,35 @@ f32 = np.float32
 
 
 @jit
-def head_f32(out, q, k, v, sm_scale, keys, g, variants):  # type: ignore[no-untyped-def]
-    """One query head over ``keys`` rows of KV head ``g``; out, q: (hd,)."""
-    s = np.empty(keys, np.float32)
-    c = np.empty(keys, np.float32)
+def scores_f32(s, q, k, sm_scale, g):  # type: ignore[no-untyped-def]
+    """Fill s: (keys,) f32 for one query head q: (hd,) over the first keys of KV head ``g``."""
     # step 1: score, the dot ascending
-    for t in range(keys):
+    for t in range(s.shape[0]):
         dot = f32(0.0)
         for j in range(q.shape[0]):
             dot = f32(dot + f32(q[j] * k[t, g, j]))
         s[t] = f32(dot * sm_scale)
-    total = softmax(s, c, variants)
+
+
+@jit
+def weigh_f32(out, p, c, total, v, g):  # type: ignore[no-untyped-def]
+    """out: (hd,) f32 by the weights p, the corrections c: (keys,) f32 and their sum ``total``."""
     # step 4: acc = acc * c + p * v
     out[:] = f32(0.0)
-    for t in range(keys):
+    for t in range(p.shape[0]):
         for j in range(out.shape[0]):
-            out[j] = f32(f32(out[j] * c[t]) + f32(s[t] * v[t, g, j]))
+            out[j] = f32(f32(out[j] * c[t]) + f32(p[t] * v[t, g, j]))
     divide(out, total)
+
+
+@jit
+def head_f32(out, q, k, v, sm_scale, keys, g, variants):  # type: ignore[no-untyped-def]
+    """One query head over ``keys`` rows of KV head ``g``; out, q: (hd,)."""
+    s = np.empty(keys, np.float32)
+    c = np.empty(keys, np.float32)
+    scores_f32(s, q, k, sm_scale, g)
+    total = softmax(s, c, variants)
+    weigh_f32(out, s, c, total, v, g)
 
 
 @jit_parallel

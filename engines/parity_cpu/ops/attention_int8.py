@@ -21,22 +21,34 @@ def dot_int8(a, b):  # type: ignore[no-untyped-def]
 
 
 @jit
+def scores_int8(s, q, q_scale, k, k_scale, sm_scale, g):  # type: ignore[no-untyped-def]
+    """Fill s: (keys,) f32 for one query head q: (hd,) over the first keys of KV head ``g``."""
+    # step 1: score
+    for t in range(s.shape[0]):
+        dot = dot_int8(q, k[t, g])
+        s[t] = f32(f32(f32(dot) * f32(q_scale * k_scale[t, g])) * sm_scale)
+
+
+@jit
+def weigh_int8(out, p, c, total, v, v_scale, g):  # type: ignore[no-untyped-def]
+    """out: (hd,) f32 by the weights p, the corrections c: (keys,) f32 and their sum ``total``."""
+    # step 4: acc = acc * c + (p * vs) * v
+    out[:] = f32(0.0)
+    for t in range(p.shape[0]):
+        w = f32(p[t] * v_scale[t, g])
+        for j in range(out.shape[0]):
+            out[j] = f32(f32(out[j] * c[t]) + f32(w * f32(v[t, g, j])))
+    divide(out, total)
+
+
+@jit
 def head_int8(out, q, q_scale, k, k_scale, v, v_scale, sm_scale, keys, g, variants):  # type: ignore[no-untyped-def]
     """One query head over ``keys`` rows of KV head ``g``; out, q: (hd,)."""
     s = np.empty(keys, np.float32)
     c = np.empty(keys, np.float32)
-    # step 1: score
-    for t in range(keys):
-        dot = dot_int8(q, k[t, g])
-        s[t] = f32(f32(f32(dot) * f32(q_scale * k_scale[t, g])) * sm_scale)
+    scores_int8(s, q, q_scale, k, k_scale, sm_scale, g)
     total = softmax(s, c, variants)
-    # step 4: acc = acc * c + (p * vs) * v
-    out[:] = f32(0.0)
-    for t in range(keys):
-        w = f32(s[t] * v_scale[t, g])
-        for j in range(out.shape[0]):
-            out[j] = f32(f32(out[j] * c[t]) + f32(w * f32(v[t, g, j])))
-    divide(out, total)
+    weigh_int8(out, s, c, total, v, v_scale, g)
 
 
 @jit_parallel

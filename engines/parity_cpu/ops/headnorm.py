@@ -11,15 +11,22 @@ f32 = np.float32
 
 
 @jit
+def squares_ascending(x):  # type: ignore[no-untyped-def]
+    """The sum of the squares of x: (hd,) f32."""
+    ss = f32(0.0)
+    # step 1: squares, strictly ascending
+    for j in range(x.shape[0]):
+        ss = f32(ss + f32(x[j] * x[j]))
+    return ss
+
+
+@jit
 def headnorm(out, x, w, eps, variants):  # type: ignore[no-untyped-def]
     """out, x: (M, heads, hd) f32; w: (hd,) f32; eps: f32; variants: rsqrt."""
     hd = x.shape[2]
     for m in range(x.shape[0]):
         for h in range(x.shape[1]):
-            ss = f32(0.0)
-            # step 1: squares, strictly ascending
-            for j in range(hd):
-                ss = f32(ss + f32(x[m, h, j] * x[m, h, j]))
+            ss = squares_ascending(x[m, h])
             # step 2: mean, root, reciprocal, each rounded
             r = inverse_root(f32(f32(ss / f32(hd)) + eps), variants)
             # step 3: (x * r) * w

@@ -11,18 +11,31 @@ f32 = np.float32
 
 
 @jit
-def router_row(ids, probs, logits, soft, norm, variants):  # type: ignore[no-untyped-def]
-    """One row: ids, probs: (k,); logits, soft: (E,), soft is scratch."""
-    experts = logits.shape[0]
+def largest(logits):  # type: ignore[no-untyped-def]
+    """The largest of logits: (E,) f32, the first among equals."""
     # step 1: maximum, any order
     top = logits[0]
-    for i in range(1, experts):
+    for i in range(1, logits.shape[0]):
         top = logits[i] if logits[i] > top else top
+    return top
+
+
+@jit
+def router_row(ids, probs, logits, soft, norm, variants):  # type: ignore[no-untyped-def]
+    """One row: ids, probs: (k,); logits, soft: (E,), soft is scratch."""
+    top = largest(logits)
     # step 2: exponentials and their sum, ascending
     total = f32(0.0)
-    for i in range(experts):
+    for i in range(logits.shape[0]):
         soft[i] = any_expf(f32(logits[i] - top), variants)
         total = f32(total + soft[i])
+    choose(ids, probs, soft, total, norm)
+
+
+@jit
+def choose(ids, probs, soft, total, norm):  # type: ignore[no-untyped-def]
+    """ids, probs: (k,) of the exponentials soft: (E,) f32, overwritten, and their sum ``total``."""
+    experts = soft.shape[0]
     # step 3: probabilities
     for i in range(experts):
         soft[i] = f32(soft[i] / total)
