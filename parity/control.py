@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from parity.compare import compare_dumps
 from parity.drill import Start
 from parity.dump import MAIN, Dump, Entry
+from parity.dump_table import Table
 from parity.model.generator import words
 from parity.protocol import Injection
 from parity.tree import Control
@@ -17,7 +20,8 @@ INTEGERS = ("int8", "int32")
 def inject_control(start: Start, ref: Dump, dut: Dump, seed: int) -> Control:
     """Repeat one step of the dut with one element behind a random key moved by 1 ULP before it is
     hashed and used; the comparison with the ref must name exactly that key."""
-    entry, index = _target(dut, seed, start.run.start)
+    segment, row, index = _target(dut, seed, start.run.start)
+    entry = dut.segments[segment][row]
     key = entry.key
     step = start.step_at(key.pos, inject=Injection(key, index))
     changed = Dump(dict(dut.header), {MAIN: step.entries}, dut.source)
@@ -29,25 +33,33 @@ def inject_control(start: Start, ref: Dump, dut: Dump, seed: int) -> Control:
 
 def dump_control(ref: Dump, dut: Dump, seed: int) -> Control:
     """Change one hexadecimal digit in a copy of the dut's dump; the comparison must find it."""
-    entry, index = _target(dut, seed, 0)
-    shift = 4 * (index % 16)
-    planted = replace(entry, digest=entry.digest ^ (1 << shift))
-    segments = {
-        name: [planted if other is entry else other for other in entries]
-        for name, entries in dut.segments.items()
-    }
-    tree = compare_dumps(ref, Dump(dict(dut.header), segments, dut.source))
+    segment, row, index = _target(dut, seed, 0)
+    table = Table.of(dut.segments[segment])
+    entry = table[row]
+    planted = table.with_digest(row, entry.digest ^ (1 << 4 * (index % 16)))
+    changed = replace(dut, segments={**dut.segments, segment: planted})
+    tree = compare_dumps(ref, changed, partial=True)
     return Control("dump level", tree.first == entry.key.tag, entry.key.tag, tree.first)
 
 
-def _target(dut: Dump, seed: int, lowest: int) -> tuple[Entry, int]:
-    """A key at or after position ``lowest`` and an element of it, drawn from ``seed``."""
-    entries = [entry for entry in dut.entries if entry.key.pos >= lowest] or dut.entries
+def _target(dut: Dump, seed: int, lowest: int) -> tuple[str, int, int]:
+    """(segment, row, element) of a key at or after position ``lowest``, drawn from ``seed``."""
+    tables = {name: Table.of(entries) for name, entries in dut.segments.items()}
+    rows = {name: np.flatnonzero(table.pos >= lowest) for name, table in tables.items()}
+    if not any(map(len, rows.values())):
+        rows = {name: np.arange(len(table)) for name, table in tables.items()}
     draw, place = (int(word) for word in words(seed, "control", 0, 2))
-    entry = entries[draw % len(entries)]
-    size = 16
-    if entry.type is not None:
-        size = 1
-        for side in entry.type.shape:
-            size *= side
-    return entry, place % size
+    ends = np.cumsum([len(found) for found in rows.values()])
+    at = draw % int(ends[-1])
+    which = int(np.searchsorted(ends, at, side="right"))
+    segment = list(rows)[which]
+    row = int(rows[segment][at - int(ends[which])])  # counted from the segment's end
+    return segment, row, place % max(1, _size(tables[segment][row]))
+
+
+def _size(entry: Entry) -> int:
+    """Elements of a value; 16, the digits of its digest, where no type says so."""
+    size = 1
+    for side in entry.type.shape if entry.type is not None else (16,):
+        size *= side
+    return size

@@ -5,18 +5,26 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
+from parity.births import name_births
 from parity.compare import compare_dumps
 from parity.control import dump_control, inject_control
-from parity.drill import Start, input_rows, key_elements, rerun_key, unstable_side
+from parity.dataflow import ROW_PARTS
+from parity.drill import Start, input_rows, key_elements
 from parity.dump import Dump
 from parity.errors import NotRunError
+from parity.forcing import Forcing
+from parity.impossible import one_hash_notes
 from parity.keys import Key
+from parity.margin import Choices, measure
 from parity.parting import label_parting
+from parity.retrace import Found, Retrace, Wanted
 from parity.run import Run, Side, SideRun, run_side, tokens_for_dut
-from parity.states import compare_states, differing_weights
+from parity.stability import RUNS, call_unstable, unlike_state
+from parity.states import compare_states, differing_rows, differing_weights
 from parity.status import Level, Verdict
-from parity.tree import CONTAMINATED, StateDiff, Tree
+from parity.tree import CONTAMINATED, Stability, StateDiff, Tree
 
 
 @dataclass(frozen=True)
@@ -39,15 +47,17 @@ def diff_engines(ref: Side, dut: Side, run: Run, ask: Ask) -> Tree:
     tree = compare_dumps(ref_run.dump, dut_run.dump, level_asked=ask.level)
     tree.run = run_facts(run, ref_run.fed)
     tree.reproduce = ask.reproduce
+    tree.notes += one_hash_notes(ref_run.dump, dut_run.dump)
     label_parting(tree, ref_run.dump, dut_run.dump)
     add_states(tree, ref_run, dut_run)
     add_weights(tree, ref, dut)
     starts = (start_of(ref, run, ref_run), start_of(dut, run, dut_run))
-    if tree.reason == CONTAMINATED:
-        # The first key of a contaminated run is a false lead: the decode tree is explained instead.
-        tree.decode = _decode_from_ref(starts[0], ref_run, dut, ask)
-    elif tree.verdict is Verdict.DIVERGED and tree.first is not None:
-        explain(tree, starts, (ref_run.dump, dut_run.dump))
+    contaminated = tree.reason == CONTAMINATED
+    if tree.verdict is Verdict.DIVERGED:
+        forcing = explain(tree, starts, (ref_run.dump, dut_run.dump), anew=contaminated)
+        if contaminated and tree.verdict is Verdict.DIVERGED:
+            known = None if run.dump_prefill else forcing  # details stand at other keys
+            tree.decode = _decode_from_ref(starts[0], ref_run, dut, ask, known)
     if tree.verdict is Verdict.SAME:
         check_control(tree, starts[1], ref_run.dump, dut_run.dump, ask.seed)
     tree.seconds = time.monotonic() - began
@@ -57,6 +67,7 @@ def diff_engines(ref: Side, dut: Side, run: Run, ask: Ask) -> Tree:
 def finish_dumps(tree: Tree, ref: Dump, dut: Dump, ask: Ask) -> Tree:
     """A comparison in which a side is no engine: control at dump level, no drill-down."""
     tree.reproduce = ask.reproduce
+    tree.notes += one_hash_notes(ref, dut)
     label_parting(tree, ref, dut)
     if tree.verdict is Verdict.SAME:
         tree.control = dump_control(ref, dut, ask.seed)
@@ -66,7 +77,7 @@ def finish_dumps(tree: Tree, ref: Dump, dut: Dump, ask: Ask) -> Tree:
 
 def start_of(side: Side, run: Run, done: SideRun) -> Start:
     """Where reruns of ``side`` begin after ``done``."""
-    return Start(side, run, done.fed, done.start)
+    return Start(side, run, done.fed, done.start, done.end)
 
 
 def run_facts(run: Run, fed: Sequence[int]) -> dict[str, str]:
@@ -82,22 +93,90 @@ def run_facts(run: Run, fed: Sequence[int]) -> dict[str, str]:
     }
 
 
-def explain(tree: Tree, starts: tuple[Start, Start], dumps: tuple[Dump, Dump]) -> None:
-    """Rerun both sides for the first key; a side that differs from itself makes it unstable."""
-    key = Key.parse(tree.first or "")
-    reruns = (rerun_key(starts[0], key), rerun_key(starts[1], key))
-    shaky = unstable_side(key, dumps, reruns)
-    if shaky:
-        call_unstable(tree, shaky, key)
+def explain(
+    tree: Tree,
+    starts: tuple[Start, Start],
+    dumps: tuple[Dump, Dump],
+    *,
+    anew: bool = False,
+    forcing: Forcing | None = None,
+) -> Forcing:
+    """Rerun both sides: a side that differs from itself makes the run unstable; else the births
+    are named. ``anew``: rerun the prefill too, where it was not dumped. ``forcing``: what was
+    replayed before on the same run of the ref; returns it with what was added."""
+    wanted = Wanted(_first_key(tree), _flips(tree, starts), forcing=forcing)
+    found = Retrace(starts, dumps, wanted).whole(anew=anew)
+    if anew and not starts[0].run.dump_prefill and not found.stability.side:
+        _search_prompt(found, starts, dumps)
+    _settle(tree, starts, found, wanted)
+    return found.forcing
+
+
+def _search_prompt(found: Found, starts: tuple[Start, Start], dumps: tuple[Dump, Dump]) -> None:
+    """Of a prompt that was not dumped, replay the position that first left another row behind; its
+    last one where only S or hist differ, which do not tell the position."""
+    if not found.visits:  # the sides could not be set against each other at all
         return
-    tree.inputs = input_rows(starts[0].run, key, *reruns)
-    tree.elements = key_elements(key, *reruns)
+    rows = differing_rows(*(start.state or {} for start in starts))
+    by_position = [rows[name][0] for name in rows if name.rpartition("_")[2] in ROW_PARTS]
+    pos = min(by_position, default=starts[0].run.start - 1)
+    found.add_before(Retrace(starts, dumps, Wanted()).one(pos))
+    which = "the first that left another row" if by_position else "its last position"
+    text = f"of the prompt t{pos} alone was searched, {which} (--dump-prefill: all of it)"
+    found.lacking.append(text)
 
 
-def call_unstable(tree: Tree, side: str, key: Key) -> None:
-    """A side that differs from itself: nothing else can be said of the run."""
-    tree.verdict, tree.level, tree.first = Verdict.UNSTABLE, Level.NONE, key.tag
-    tree.reason = f"{side} differs from itself at {key}: a rerun gave another digest"
+def explain_layer(
+    tree: Tree, starts: tuple[Start, Start], dumps: tuple[Dump, Dump], first: Key
+) -> None:
+    """Name the births in the layer and at the position of ``first``, and rerun nothing else."""
+    wanted = Wanted(first, _flips(tree, starts), (first.pos, first.layer))
+    _settle(tree, starts, Retrace(starts, dumps, wanted).one(first.pos), wanted)
+
+
+def _settle(tree: Tree, starts: tuple[Start, Start], found: Found, wanted: Wanted) -> None:
+    """Put into ``tree`` what a retrace found."""
+    if found.stability.side:
+        call_unstable(tree, found.stability)
+        return
+    if wanted.layer is None:  # of a search, one layer alone was run twice
+        tree.stability = found.stability
+    key, run = wanted.first, starts[0].run
+    visit = None if key is None else found.visit(key.pos)
+    # The first key of a contaminated run is a false lead, unless it stands in the prompt.
+    if key is not None and visit is not None and (tree.reason != CONTAMINATED or run.dump_prefill):
+        tree.inputs = input_rows(run, key, visit.ref, visit.dut)
+        tree.elements = key_elements(key, *found.tensors)
+    name_births(tree, found, starts, wanted.layer)
+    margins = dict(found.margins)
+    for pos, choices in list(wanted.flips.items())[:1]:
+        if pos not in margins:  # the last position of a prompt, or not in the layer of a search
+            ref, dut = (start.step_at(pos, fields=()).logits for start in starts)
+            margins[pos] = measure(pos, choices, ref, dut)
+    tree.margins = [margins[pos] for pos in sorted(margins)]
+
+
+def unstable_start(starts: tuple[Start, Start]) -> Stability | None:
+    """The side that another prefill leaves in another state than its first one, if any."""
+    for start in starts:
+        start.go_to(start.run.start, anew=True)
+        place = unlike_state(start.state, start.side.read_state())
+        if place:
+            return Stability(RUNS, start.side.role, place, RUNS)
+    return None
+
+
+def _first_key(tree: Tree) -> Key | None:
+    return None if tree.first is None else Key.parse(tree.first)
+
+
+def _flips(tree: Tree, starts: tuple[Start, Start]) -> dict[int, Choices]:
+    """Positions with another greedy choice that both sides made after the same tokens; the first
+    one in any case."""
+    pairs = zip(starts[0].tokens, starts[1].tokens, strict=False)
+    common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    rows = [row for row in tree.greedy if row[1] != row[2]]
+    return {pos: (ref, dut) for at, (pos, ref, dut) in enumerate(rows) if not at or pos < common}
 
 
 def check_control(tree: Tree, start: Start, ref: Dump, dut: Dump, seed: int) -> None:
@@ -170,7 +249,9 @@ def add_weights(tree: Tree, ref: Side, dut: Side) -> None:
         _diverge(tree, text)
 
 
-def _decode_from_ref(ref: Start, ref_run: SideRun, dut: Side, ask: Ask) -> Tree:
+def _decode_from_ref(
+    ref: Start, ref_run: SideRun, dut: Side, ask: Ask, forcing: Forcing | None
+) -> Tree:
     """After a contaminated start: is decoding to blame as well?"""
     handed = replace(ref.run, prefill="ref", dump_prefill=False)
     dut_run = run_side(dut, handed, fed=ref_run.fed, start=ref_run.start)
@@ -181,7 +262,7 @@ def _decode_from_ref(ref: Start, ref_run: SideRun, dut: Side, ask: Ask) -> Tree:
     ref_dump = replace(ref_run.dump, segments=decoded)
     tree = compare_dumps(ref_dump, dut_run.dump, level_asked=ask.level)
     tree.run = run_facts(handed, ref_run.fed)
-    if tree.verdict is Verdict.DIVERGED and tree.first is not None:
+    if tree.verdict is Verdict.DIVERGED:
         starts = (replace(ref, run=handed), start_of(dut, handed, dut_run))
-        explain(tree, starts, (ref_dump, dut_run.dump))
+        explain(tree, starts, (ref_dump, dut_run.dump), forcing=forcing)
     return tree

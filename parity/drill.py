@@ -1,105 +1,82 @@
-"""Drill-down: rerun both sides for one key, keep its tensor and those that feed it."""
+"""Reruns of one side: where they begin, and one step of them; the detail of one key."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from parity.compare import compare_dumps
+from parity.dataflow import feeds_of
 from parity.dump import MAIN, Dump, Entry
 from parity.elements import compare_tensors
-from parity.families import feeding_fields, layer_fields
-from parity.keys import FINAL_FIELDS, Key
-from parity.protocol import Step
+from parity.keys import Key
+from parity.protocol import Plan, Step
 from parity.run import Run, Side, State
 from parity.tree import Elements, KeyRow
 
-
-@dataclass(frozen=True)
-class Rerun:
-    """What a rerun of one step gave: entries of its place and the kept tensors."""
-
-    entries: dict[Key, Entry]
-    tensors: dict[Key, np.ndarray]
+Entries = Mapping[Key, Entry]
 
 
 @dataclass(frozen=True)
 class Start:
-    """Where reruns of one side begin: its tokens, and the state before the first decoded one."""
+    """Where reruns of one side begin: its tokens, and the state before the first decoded one.
+
+    ``end``: the state that its first run left.
+    """
 
     side: Side
     run: Run
     fed: Sequence[int]
     state: State | None
+    end: State | None = None
+
+    @property
+    def tokens(self) -> list[int]:
+        """The prompt and what the side was fed after it."""
+        return [*self.run.prompt, *self.fed]
+
+    def go_to(self, pos: int, *, anew: bool = False) -> None:
+        """Bring the side to the state before position ``pos`` of its run. ``anew``: by another
+        prefill, even where the state that it left is known."""
+        prompt, engine = self.run.start, self.side.engine
+        if self.state is not None and pos >= prompt and not anew:
+            self.side.write_state(self.state)
+        else:
+            engine.reset()
+            if pos:
+                engine.prefill(self.tokens[: min(pos, prompt)])
+        for token in self.tokens[prompt:pos]:
+            engine.step(token)
+
+    def feed(self, pos: int, token: int, plan: Plan) -> Step:
+        """One step at ``pos``, where the side must stand, as the run makes it: prefill in the
+        prompt, of one token (contract 7: in any chunking), a decode step after it."""
+        if pos < self.run.start:
+            return self.side.engine.prefill([token], plan)[0]
+        return self.side.engine.step(token, plan)
 
     def step_at(self, pos: int, **plan: object) -> Step:
         """Run up to ``pos`` and report that step as ``plan`` asks; bits are those of the run."""
-        wanted = self.run.plan(**plan)
-        engine, tokens = self.side.engine, [*self.run.prompt, *self.fed]
-        if self.state is not None and pos >= self.run.start:
-            self.side.write_state(self.state)
-            before = tokens[self.run.start : pos]
-        else:
-            engine.reset()
-            before = tokens[:pos]
-            if before:
-                engine.prefill(before)
-                before = []
-        for token in before:
-            engine.step(token)
-        return engine.step(tokens[pos], wanted)
+        self.go_to(pos)
+        return self.feed(pos, self.tokens[pos], self.run.plan(**plan))
 
 
-def rerun_key(start: Start, key: Key) -> Rerun:
-    """Rerun the step of ``key`` with its tensor, and the tensors and digests of what feeds it."""
-    feeds = feeding_keys(start.run, key)
-    tensors = frozenset({key, *feeds}) if start.side.has("capture") else frozenset()
-    places = frozenset((feed.pos, feed.layer) for feed in (key, *feeds))
-    step = start.step_at(key.pos, places=places, tensors=tensors)
-    return Rerun({entry.key: entry for entry in step.entries}, step.tensors)
-
-
-def feeding_keys(run: Run, key: Key) -> list[Key]:
-    """Dumped keys of the same position whose values the op of ``key`` reads, in order."""
-    config, keys = run.model.config, []
-    for field in feeding_fields(key.field):
-        layer = key.layer
-        if field.endswith("<"):
-            layer = config.layers - 1 if key.layer is None else key.layer - 1
-        name = field.rstrip("<")
-        if layer is None or layer < 0:
-            exists = layer is None and name in FINAL_FIELDS
-        else:
-            exists = name in layer_fields(config, layer, run.fields)
-        if exists:
-            keys.append(Key(key.pos, layer, name))
-    return keys
-
-
-def input_rows(run: Run, key: Key, ref: Rerun, dut: Rerun) -> list[KeyRow]:
-    """State of each key that feeds ``key``, from the reruns."""
-    feeds = feeding_keys(run, key)
+def input_rows(run: Run, key: Key, ref: Entries, dut: Entries) -> list[KeyRow]:
+    """State of each dumped key that feeds ``key``, from the entries of a rerun of both sides."""
+    feeds = feeds_of(run.model.config, key, run.fields).keys
     sides = []
-    for rerun in (ref, dut):
-        entries = [rerun.entries[feed] for feed in feeds if feed in rerun.entries]
-        sides.append(Dump({"hash": run.hash_name}, {MAIN: entries}))
+    for entries in (ref, dut):
+        found = [entries[feed] for feed in feeds if feed in entries]
+        sides.append(Dump({"hash": run.hash_name}, {MAIN: found}))
     return compare_dumps(*sides).keys
 
 
-def key_elements(key: Key, ref: Rerun, dut: Rerun) -> Elements | None:
+def key_elements(
+    key: Key, ref: Mapping[Key, np.ndarray], dut: Mapping[Key, np.ndarray]
+) -> Elements | None:
     """Element-level detail of ``key``, where both sides could give its tensor."""
-    if key not in ref.tensors or key not in dut.tensors:
+    if key not in ref or key not in dut:
         return None
-    return compare_tensors(key.tag, ref.tensors[key], dut.tensors[key])
-
-
-def unstable_side(key: Key, first_run: tuple[Dump, Dump], reruns: tuple[Rerun, Rerun]) -> str:
-    """ "ref" or "dut" when that side's rerun did not give the digest of its first run, else ""."""
-    for role, dump, rerun in zip(("ref", "dut"), first_run, reruns, strict=True):
-        before = next((entry for entry in dump.entries if entry.key == key), None)
-        after = rerun.entries.get(key)
-        if before is not None and (after is None or after.digest != before.digest):
-            return role
-    return ""
+    return compare_tensors(key.tag, ref[key], dut[key])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from itertools import chain
 
 from parity.dump import TensorType
 from parity.errors import InputError, ParityBug
@@ -25,8 +26,10 @@ _GROUPS = {
     "ffn": ("fnrm", *_ROUTER, "gate", "up", "act", "down"),
     "s": ("s",),
 }
-# Which fields of the same layer, the layer before or the state feed a field: what to show beside
-# the first differing key. "x<" is the x of the layer before (or the embedding).
+# What the op of a field reads: fields of the same layer and position; "x<" is the x of the layer
+# before (at layer 0 the token's embedding), "k^" all earlier rows of the layer's K or V, "s^" and
+# "hist^" what the position before left of them.
+_KV = ("k^", "ks^", "v^", "vs^")
 _FEEDS = {
     "nrm": ("x<",),
     "kraw": ("nrm",),
@@ -36,18 +39,18 @@ _FEEDS = {
     "v": ("nrm",),
     "vs": ("nrm",),
     "qrope": ("nrm",),
-    "attn": ("qrope", "k", "ks", "v", "vs"),
+    "attn": ("qrope", "k", "ks", "v", "vs", *_KV),
     "gated": ("attn", "nrm"),
     "qkv": ("nrm",),
     "z": ("nrm",),
-    "conv": ("qkv",),
-    "hist": ("qkv",),
+    "conv": ("qkv", "hist^"),
+    "hist": ("qkv", "hist^"),
     "qn": ("conv",),
     "kn": ("conv",),
     "beta": ("nrm",),
     "g": ("nrm",),
-    "s": ("kn", "conv", "beta", "g"),
-    "o": ("qn", "kn", "conv", "beta", "g"),
+    "s": ("kn", "conv", "beta", "g", "s^"),
+    "o": ("qn", "kn", "conv", "beta", "g", "s^"),
     "gn": ("o", "z"),
     "ores": ("attn", "gated", "gn", "x<"),
     "fnrm": ("ores",),
@@ -58,10 +61,12 @@ _FEEDS = {
     "up": ("fnrm", "topk"),
     "act": ("gate", "up"),
     "down": ("act", "topk"),
-    "x": ("ores",),
+    "x": ("ores", "topp", "down"),
     "final_normed": ("x<",),
     "logits": ("final_normed",),
 }
+# What a variant's op reads beside it (contract 5).
+_VARIANT_FEEDS = {("fold_p", "down"): ("topp",)}
 
 
 def dumped_fields(config: ModelConfig, asked: Sequence[str] = ()) -> tuple[str, ...]:
@@ -88,6 +93,11 @@ def dumped_fields(config: ModelConfig, asked: Sequence[str] = ()) -> tuple[str, 
     return tuple(field for field in fields if field not in absent)
 
 
+def every_field(config: ModelConfig) -> tuple[str, ...]:
+    """All fields a model can dump, the optional ones too."""
+    return dumped_fields(config, tuple(_GROUPS))
+
+
 def layer_fields(config: ModelConfig, layer: int, fields: Sequence[str]) -> tuple[str, ...]:
     """Of ``fields``, those that ``layer`` has: a hybrid's two kinds of layer differ."""
     if config.family == "hybrid":
@@ -109,9 +119,9 @@ _OPS = {
     "kraw": "K projection (contract 1.3)",
     "knorm": "head norm of K (contract 1.2)",
     "k": "RoPE and storage of K (contract 1.7, 1.6)",
-    "ks": "scale of K (contract 1.6)",
+    "ks": "RoPE and scale of K (contract 1.7, 1.6)",
     "v": "V projection and storage (contract 1.3, 1.6)",
-    "vs": "scale of V (contract 1.6)",
+    "vs": "V projection and scale (contract 1.3, 1.6)",
     "qrope": "Q projection, head norm and RoPE (contract 1.3, 1.2, 1.7)",
     "attn": "attention (contract 1.8)",
     "gated": "output gate (contract 3.1)",
@@ -146,9 +156,13 @@ def field_op(field: str) -> str:
     return _OPS.get(field, field)
 
 
-def feeding_fields(field: str) -> tuple[str, ...]:
-    """Fields that feed ``field``; ``x<`` stands for the layer before. Empty when unknown."""
-    return _FEEDS.get(field, ())
+def feeding_fields(field: str, variants: Collection[str] = ()) -> tuple[str, ...]:
+    """What the op of ``field`` reads, names with ``<`` or ``^`` as _FEEDS says; empty when unknown.
+
+    ``variants``: those that run on either side.
+    """
+    more = (_VARIANT_FEEDS.get((variant, field), ()) for variant in variants)
+    return (*_FEEDS.get(field, ()), *chain.from_iterable(more))
 
 
 def field_type(config: ModelConfig, field: str) -> TensorType:

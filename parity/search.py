@@ -12,22 +12,25 @@ from parity.diff import (
     Ask,
     add_states,
     add_weights,
-    call_unstable,
     check_control,
     explain,
+    explain_layer,
     need_states,
     run_facts,
     start_of,
+    unstable_start,
 )
 from parity.drill import Start
 from parity.dump import MAIN, Dump, Entry
 from parity.fnv import BASES
+from parity.impossible import one_hash_notes
 from parity.keys import Key, KeyOrder
 from parity.model.generator import words
 from parity.parting import note_parting
 from parity.run import Run, Side, run_side, tokens_for_dut
+from parity.stability import RUNS, call_unstable
 from parity.status import Verdict
-from parity.tree import CONTAMINATED, UNTYPED, Search, Tree
+from parity.tree import CONTAMINATED, UNTYPED, Search, Stability, Tree
 
 CHAIN_FIELD = "chain"  # field name of a layer's chained digest
 
@@ -38,18 +41,21 @@ def bisect_engines(ref: Side, dut: Side, run: Run, ask: Ask) -> Tree:
     if run.prefill == "ref":
         need_states(ref, dut)
     ref_run = run_side(ref, run)
-    handed = ref_run.start if run.prefill == "ref" else None
-    fed = tokens_for_dut(run, ref_run.fed)
-    dut_run = run_side(dut, run, fed=fed, start=handed)
+    start = ref_run.start if run.prefill == "ref" else None
+    dut_run = run_side(dut, run, fed=tokens_for_dut(run, ref_run.fed), start=start)
     starts = (start_of(ref, run, ref_run), start_of(dut, run, dut_run))
     tree = _searched(starts, (ref_run.dump, dut_run.dump), ask)
     # The chained digests fold the types in: that they have none of their own says nothing.
     tree.notes = [note for note in tree.notes if not note.startswith(UNTYPED)]
+    tree.notes += one_hash_notes(ref_run.dump, dut_run.dump)
     note_parting(tree, ref_run.dump, dut_run.dump)
     add_states(tree, ref_run, dut_run)
     add_weights(tree, ref, dut)
-    if tree.reason == CONTAMINATED:
-        tree.decode = bisect_engines(ref, dut, replace(run, prefill="ref"), ask)
+    if tree.verdict is Verdict.DIVERGED:
+        _confirm(tree, starts, (ref_run.dump, dut_run.dump))
+    if tree.verdict is Verdict.DIVERGED and tree.reason == CONTAMINATED:
+        handed = replace(run, prefill="ref", dump_prefill=False)
+        tree.decode = bisect_engines(ref, dut, handed, ask)
     tree.run, tree.reproduce = run_facts(run, ref_run.fed), ask.reproduce
     if tree.verdict is Verdict.SAME:
         pos = run.start + int(words(ask.seed, "control position", 0, 1)[0]) % run.n
@@ -63,13 +69,24 @@ def bisect_engines(ref: Side, dut: Side, run: Run, ask: Ask) -> Tree:
     return tree
 
 
+def _confirm(tree: Tree, starts: tuple[Start, Start], whole: tuple[Dump, Dump]) -> None:
+    """Ask for a second time what no search asked twice: the prefill that left other states, or the
+    whole run where no key differs."""
+    if tree.reason == CONTAMINATED and not starts[0].run.dump_prefill:
+        found = unstable_start(starts)
+        if found is not None:
+            call_unstable(tree, found)
+    elif tree.first is None:
+        explain(tree, starts, whole)
+
+
 def _searched(starts: tuple[Start, Start], whole: tuple[Dump, Dump], ask: Ask) -> Tree:
     """The first differing layer by its chained digest, then its keys by a rerun of that layer."""
     run = starts[0].run
     if any("stopped" in side.header for side in whole):
         # Digests do not tell a value that is not finite, which ends the comparison there.
         tree = compare_dumps(*whole, level_asked=ask.level)
-        if tree.verdict is Verdict.DIVERGED and tree.first is not None:
+        if tree.verdict is Verdict.DIVERGED:
             explain(tree, starts, whole)
         return tree
     chains = (fold_layers(whole[0], run), fold_layers(whole[1], run))
@@ -87,9 +104,10 @@ def _searched(starts: tuple[Start, Start], whole: tuple[Dump, Dump], ask: Ask) -
     tree.search = Search(key.tag.removesuffix(f"_{CHAIN_FIELD}"), read, total, 4)
     shaky = _unlike_itself(whole, reruns)
     if shaky is not None:
-        call_unstable(tree, *shaky)
-    else:
-        explain(tree, starts, reruns)
+        role, other = shaky
+        call_unstable(tree, Stability(RUNS, role, other.tag, RUNS))
+    elif tree.first is not None:
+        explain_layer(tree, starts, whole, Key.parse(tree.first))
     return tree
 
 

@@ -32,6 +32,27 @@ def compare_states(
     return StateDiff(when, parts, _place(first))
 
 
+def differing_rows(
+    ref: Mapping[str, np.ndarray], dut: Mapping[str, np.ndarray]
+) -> dict[str, list[int]]:
+    """The rows that differ of each part that both sides hold in one form; parts without any are
+    left out."""
+    both = [name for name in ref if name in dut and _same_form(ref[name], dut[name])]
+    found = {name: _changed_rows(ref[name], dut[name]) for name in both}
+    return {name: rows for name, rows in found.items() if rows}
+
+
+def unlike_form(ref: Mapping[str, np.ndarray], dut: Mapping[str, np.ndarray]) -> str:
+    """The first part that only one side has, or in another dtype or shape; "" where none is: each
+    side can take over the other's state."""
+    for name in dict.fromkeys([*ref, *dut]):
+        sides = (ref.get(name), dut.get(name))
+        texts = ["none" if a is None else f"{a.dtype}{list(a.shape)}" for a in sides]
+        if texts[0] != texts[1]:
+            return f"{name}: ref {texts[0]}, dut {texts[1]}"
+    return ""
+
+
 def differing_weights(
     ref: Mapping[str, tuple[TensorType, int]], dut: Mapping[str, tuple[TensorType, int]]
 ) -> list[str]:
@@ -45,18 +66,27 @@ def _part(name: str, ref: np.ndarray | None, dut: np.ndarray | None) -> StatePar
         rows = 0 if held is None else len(np.atleast_1d(held))
         side = "ref" if ref is None else "dut"
         return StatePart(name, rows, max(rows, 1), 0, f"missing in {side}")
-    if ref.dtype != dut.dtype or ref.ndim != dut.ndim or ref.shape[1:] != dut.shape[1:]:
+    if not _same_form(ref, dut):
         note = f"ref {ref.dtype}{list(ref.shape)}, dut {dut.dtype}{list(dut.shape)}"
         rows = len(np.atleast_1d(ref))
         return StatePart(name, rows, max(rows, 1), 0, note)
+    changed = _changed_rows(ref, dut)
+    lengths = [len(np.atleast_1d(side)) for side in (ref, dut)]
+    note = "" if lengths[0] == lengths[1] else f"ref {lengths[0]} rows, dut {lengths[1]}"
+    return StatePart(name, max(lengths), len(changed), changed[0] if changed else None, note)
+
+
+def _same_form(ref: np.ndarray, dut: np.ndarray) -> bool:
+    """Whether rows can be compared: the same dtype, and the same shape of a row."""
+    return ref.dtype == dut.dtype and ref.ndim == dut.ndim and ref.shape[1:] == dut.shape[1:]
+
+
+def _changed_rows(ref: np.ndarray, dut: np.ndarray) -> list[int]:
+    """Rows whose bytes differ, and those that one side lacks, ascending."""
     ref, dut = np.atleast_1d(ref), np.atleast_1d(dut)
     common = min(len(ref), len(dut))
-    rows = max(len(ref), len(dut))
     changed = np.flatnonzero((_row_bytes(ref[:common]) != _row_bytes(dut[:common])).any(axis=1))
-    differ = len(changed) + rows - common
-    first = int(changed[0]) if len(changed) else (common if rows > common else None)
-    note = "" if rows == common else f"ref {len(ref)} rows, dut {len(dut)}"
-    return StatePart(name, rows, differ, first, note)
+    return [*changed.tolist(), *range(common, max(len(ref), len(dut)))]
 
 
 def _row_bytes(rows: np.ndarray) -> np.ndarray:

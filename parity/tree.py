@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from parity.errors import InputError
+from parity.kinds import misfit
 from parity.status import Level, Verdict
 
 FORMAT = "parity-divergence"
@@ -34,6 +35,9 @@ class Cause:
     BORN = "born here"  # the dut's op gives other bytes on the ref's inputs
     INHERITED = "inherited"  # the same bytes on the ref's inputs: an input brought it
     MASKED = "masked"  # equal, though an input differs: absorbed by rounding, clipping or top-k
+
+
+_KEY_STATES = tuple(value for name, value in vars(KeyState).items() if name.isupper())
 
 
 @dataclass(frozen=True)
@@ -105,6 +109,8 @@ class Birth:
     in the run itself). ``dumped``: False for a field found by the replay alone. ``state``: the
     key's KeyState in the run, "" where it was not dumped. ``clean``: no input of it differs in the
     run. ``elements``: on the ref's inputs; None beyond the first births, whose detail is kept.
+    ``explained``: whether the ref's op with the dut's elementary functions gives the dut's bytes;
+    None where no function differs, or that was not asked.
     """
 
     key: str
@@ -119,6 +125,7 @@ class Birth:
     dut_kernels: list[str] = field(default_factory=list)
     elements: Elements | None = None
     functions: list[FunctionDiff] = field(default_factory=list)
+    explained: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -324,8 +331,9 @@ class Tree:
         """Read a tree back; raises InputError naming ``where`` for any other content."""
         try:
             body = json.loads(text)
-        except ValueError as error:
-            raise InputError(f"{where}: not JSON: {error}", "give a file of --json") from error
+        except (ValueError, RecursionError) as error:
+            problem = f"{where}: not JSON{_json_fault(error)}"
+            raise InputError(problem, "give a file of --json") from error
         if not isinstance(body, dict) or body.pop("format", None) != FORMAT:
             raise InputError(f"{where}: not a {FORMAT} file", "give a file of --json")
         version = body.pop("version", None)
@@ -335,9 +343,25 @@ class Tree:
                 "render it with the parity that wrote it",
             )
         try:
-            return _tree(body)
-        except (KeyError, TypeError, ValueError) as error:
-            raise InputError(f"{where}: damaged: {error}", "write the report again") from error
+            tree = _tree(body)
+            misplaced = misfit(tree, cls)
+        except KeyError as error:
+            problem = f"{where}: damaged: {error} is missing"
+            raise InputError(problem, "write the report again") from error
+        except (TypeError, ValueError, AttributeError, RecursionError) as error:
+            problem = f"{where}: damaged: an unknown field, or a value of another kind"
+            raise InputError(problem, "write the report again") from error
+        if misplaced is not None:
+            problem = f"{where}: damaged: {misplaced}: a value of another kind"
+            raise InputError(problem, "write the report again")
+        return tree
+
+
+def _json_fault(error: ValueError | RecursionError) -> str:
+    """Where or why a text is not JSON; Python's own words say little to a user."""
+    if isinstance(error, json.JSONDecodeError):
+        return f", at line {error.lineno} column {error.colno}"
+    return ": nested too deep" if isinstance(error, RecursionError) else ": too large a number"
 
 
 def _plain(tree: Tree) -> dict[str, Any]:
@@ -359,8 +383,8 @@ def _tree(body: dict[str, Any]) -> Tree:
         counts=Counts(**body.pop("counts")),
         level=Level(body.pop("level")),
         level_asked=Level(body.pop("level_asked")),
-        keys=[KeyRow(*row) for row in body.pop("keys")],
-        inputs=[KeyRow(**row) for row in body.pop("inputs")],
+        keys=[_row(*row) for row in body.pop("keys")],
+        inputs=[_row(**row) for row in body.pop("inputs")],
         elements=None if elements is None else _elements(elements),
         states=[_state_diff(state) for state in body.pop("states")],
         decode=None if decode is None else _tree(decode),
@@ -373,6 +397,13 @@ def _tree(body: dict[str, Any]) -> Tree:
         greedy=[(pos, ref, dut) for pos, ref, dut in body.pop("greedy")],
         **body,
     )
+
+
+def _row(*values: Any, **named: Any) -> KeyRow:
+    row = KeyRow(*values, **named)
+    if row.state not in _KEY_STATES:
+        raise ValueError(f"unknown state {row.state!r}")
+    return row
 
 
 def _elements(body: dict[str, Any]) -> Elements:

@@ -21,7 +21,7 @@ from parity.status import Level, Verdict
 if TYPE_CHECKING:
     from parity.diff import Ask
     from parity.dump import Dump
-    from parity.run import Run
+    from parity.run import Run, Side, SideRun
     from parity.tree import Tree
 
 DEVICE, FALLBACK = "cuda", "emu"
@@ -34,6 +34,7 @@ def run_diff(
     dut: str | None,
     bisect: bool,
     level: str,
+    repro: str | None,
     quiet: bool,
     **options: Any,
 ) -> int:
@@ -45,6 +46,10 @@ def run_diff(
     files = [spec.path for spec in typed_specs if isinstance(spec, FileSpec)]
     reports = report_paths(options)
     require_writable_reports(*reports.values(), inputs=files)
+    if repro is not None:
+        from parity.repro import require_new_folder
+
+        require_new_folder(repro)
     run = make_run(**options)
     chosen = dut or default_dut()
     specs = (typed_specs[0], parse_spec(chosen, installed))
@@ -52,7 +57,7 @@ def run_diff(
     ask = Ask(Level(level), reproduce, int(options["seed"]))
     with Progress(quiet=quiet) as progress:
         try:
-            tree = diff_sides(specs, run, ask, progress, bisect=bisect)
+            tree = diff_sides(specs, run, ask, progress, bisect=bisect, repro=repro)
         except NotRunError as error:
             write_not_run(error, (ref, chosen), reproduce, reports)
             raise
@@ -75,9 +80,15 @@ def default_dut() -> str:
 
 
 def diff_sides(
-    specs: tuple[Spec, Spec], run: Run, ask: Ask, progress: Progress, *, bisect: bool
+    specs: tuple[Spec, Spec],
+    run: Run,
+    ask: Ask,
+    progress: Progress,
+    *,
+    bisect: bool,
+    repro: str | None = None,
 ) -> Tree:
-    """Compare two sides of any kind."""
+    """Compare two sides of any kind. ``repro``: the folder that a red run of engines writes."""
     from parity.diff import diff_engines
     from parity.search import bisect_engines
     from parity.sides import open_side
@@ -85,8 +96,14 @@ def diff_sides(
     ref, dut = specs
     if isinstance(ref, EngineSpec) and isinstance(dut, EngineSpec):
         sides = (open_side("ref", ref, run, progress), open_side("dut", dut, run, progress))
-        return (bisect_engines if bisect else diff_engines)(*sides, run, ask)
-    for option, given in (("--bisect", bisect), ("--prefill ref", run.prefill == "ref")):
+        tree = (bisect_engines if bisect else diff_engines)(*sides, run, ask)
+        if repro is not None and tree.verdict is not Verdict.SAME:
+            from parity.repro import save_repro
+
+            save_repro(repro, tree, *sides, run)
+        return tree
+    engines_only = {"--bisect": bisect, "--prefill ref": run.prefill == "ref"}
+    for option, given in {**engines_only, "--repro": repro is not None}.items():
         if given:
             raise InputError(f"{option} needs two engines", "name engines on both sides")
     if isinstance(ref, ProgramSpec):
@@ -108,26 +125,33 @@ def _diff_dumps(
     from parity.diff import run_facts
 
     began = time.monotonic()
-    ref_dump, fed = _ref_dump(ref, run, progress)
+    ref_dump, fed, ran = _ref_dump(ref, run, progress)
     if isinstance(dut, EngineSpec):
         tree = _diff_engine(ref_dump, fed, dut, run, ask, progress)
     else:
         tree = _diff_written(ref_dump, fed, dut, run, ask)
+    if ran is not None and tree.verdict is Verdict.DIVERGED:
+        from parity.stability import confirm
+
+        confirm(tree, ran[0], run, ran[1])
     tree.run = run_facts(run, fed)
     tree.seconds = time.monotonic() - began
     return tree
 
 
-def _ref_dump(spec: EngineSpec | FileSpec, run: Run, progress: Progress) -> tuple[Dump, list[int]]:
-    """The ref's dump and the tokens it was fed after the prompt."""
+def _ref_dump(
+    spec: EngineSpec | FileSpec, run: Run, progress: Progress
+) -> tuple[Dump, list[int], tuple[Side, SideRun] | None]:
+    """The ref's dump, the tokens it was fed after the prompt, and the engine that ran, if any."""
     from parity.run import run_side
     from parity.sides import dump_of, open_side
 
     if isinstance(spec, EngineSpec):
-        done = run_side(open_side("ref", spec, run, progress), run)
-        return done.dump, done.fed
+        side = open_side("ref", spec, run, progress)
+        done = run_side(side, run)
+        return done.dump, done.fed, (side, done)
     dump = dump_of(spec, run, [])
-    return dump, _fed_tokens("ref", dump, run)
+    return dump, fed_tokens("ref", dump, run), None
 
 
 def _diff_engine(
@@ -136,18 +160,23 @@ def _diff_engine(
     """An engine against a ref that was written before."""
     from parity.compare import compare_dumps
     from parity.diff import check_control, start_of
+    from parity.impossible import one_hash_notes
     from parity.parting import label_parting
     from parity.run import run_side
     from parity.sides import open_side
+    from parity.stability import confirm
 
     side = open_side("dut", spec, run, progress)
     follows_ref = bool(fed) and run.tokens_from == "ref"
     done = run_side(side, run, fed=fed if follows_ref else None)
     tree = compare_dumps(ref, done.dump, level_asked=ask.level)
     tree.reproduce = ask.reproduce
+    tree.notes += one_hash_notes(ref, done.dump)
     label_parting(tree, ref, done.dump)
     if not fed:
         tree.notes.append("the ref dump names no tokens: the dut follows its own choices")
+    if tree.verdict is Verdict.DIVERGED:
+        confirm(tree, side, run, done)
     if tree.verdict is Verdict.SAME:
         check_control(tree, start_of(side, run, done), ref, done.dump, ask.seed)
     return tree
@@ -167,11 +196,11 @@ def _diff_written(
         )
     dut = dump_of(spec, run, fed)
     if isinstance(spec, FileSpec):
-        _fed_tokens("dut", dut, run)
+        fed_tokens("dut", dut, run)
     return finish_dumps(compare_dumps(ref, dut, level_asked=ask.level), ref, dut, ask)
 
 
-def _fed_tokens(role: str, dump: Dump, run: Run) -> list[int]:
+def fed_tokens(role: str, dump: Dump, run: Run) -> list[int]:
     """Tokens after the prompt that a dump's header names; none where it names none.
 
     Raises InputError when it was made with another prompt, or with more or fewer steps.

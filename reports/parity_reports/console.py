@@ -11,23 +11,17 @@ from typing import TextIO
 
 from parity.presenting import Options, require_consistent, write_text
 from parity.status import Verdict
-from parity.tree import CONTAMINATED, ElementRow, Elements, KeyRow, KeyState, Tree
-from parity_reports import wording
-from parity_reports.axes import axis_names, leading_axis
+from parity.tree import CONTAMINATED, Birth, KeyRow, Tree
+from parity_reports import isolating, why, wording
+from parity_reports.console_elements import show_elements
 from parity_reports.layout import INDENT, Line, Page, measure, paint
+from parity_reports.states import look
 from parity_reports.values import parse_key, parse_value
 
+ROWS = 12  # rows of one table
 WIDTH = 80  # columns where the stream is no terminal, or does not know its width
 NARROWEST = 20
-SHOWN = 4  # elements in the table; the JSON holds the rest
-_GAPS = ("", "  ", "  ", "   ", "  ", "   ")  # before each column of the elements
-_STRIP = {
-    KeyState.SAME: ("ok", "dim"),
-    KeyState.DIFFERS: ("DIFF", "diff"),
-    KeyState.MISSING: ("missing", "diff"),
-    KeyState.EXTRA: ("extra", "diff"),
-    KeyState.NOT_COMPARABLE: ("not comparable", "odd"),
-}
+GROUPS = 4  # groups of births, flips and functions that are named; the HTML report names more
 
 
 class ConsoleReport:
@@ -75,12 +69,16 @@ def _fill(page: Page, tree: Tree, json_path: str) -> None:
     page.gap()
     if tree.verdict is Verdict.SAME:
         _green_facts(page, tree)
+        _tables(page, tree)
     else:
         _red_facts(page, tree)
-        _panels(page, tree, json_path)
+        if tree.isolation is None:
+            _panels(page, tree, json_path)
+        else:
+            _tables(page, tree)
         _reproduce(page, tree)
-    page.fact("time", wording.time_sentence(tree.seconds))
-    for note in tree.notes:
+    page.fact("time", why.time_sentence(tree))
+    for note in (*tree.notes, *isolating.notes(tree)):
         page.fact("note", note)
     if not page.lines[-1]:  # nothing followed the verdict
         page.lines.pop()
@@ -91,6 +89,7 @@ def _green_facts(page: Page, tree: Tree) -> None:
     _run(page, tree)
     page.fact("states", wording.states_sentence(tree.states))
     page.fact("level", f"{tree.level} (asked for: {tree.level_asked})")
+    _tried(page, tree)
     _checks(page, tree)
 
 
@@ -98,23 +97,73 @@ def _red_facts(page: Page, tree: Tree) -> None:
     not_run = tree.verdict is Verdict.NOT_RUN
     for number, step in enumerate(wording.reason_lines(tree)[1:] if not_run else []):
         page.fact("" if number else "next", step, foldable=False)
-    if tree.inputs:
-        page.fact("inputs", wording.inputs_sentence(tree))
-    start = next((s for s in tree.states if s.when == "start" and not s.equal), None)
-    if start is not None and tree.reason == CONTAMINATED:
-        page.fact("start", wording.parts_sentence(start))
-    elif not all(state.equal for state in tree.states):
-        page.fact("states", wording.states_sentence(tree.states))
-    if tree.decode is not None:
-        page.fact("decode", wording.decode_sentence(tree.decode))
-    if tree.counts.total:
-        page.fact("keys", wording.keys_sentence(tree))
+    guilty = isolating.guilty_sentence(tree)
+    page.fact("cause", guilty)
+    if tree.reason == CONTAMINATED:
+        _start(page, tree)
+    else:
+        _cause(page, wording.compared(tree)[0], "op" if guilty else "cause")
+        if not all(state.equal for state in tree.states):
+            page.fact("states", wording.states_sentence(tree.states))
+    page.fact("keys", wording.compared_sentence(tree))
     if not not_run:
-        page.fact("level", f"{tree.level} (asked for: {tree.level_asked})")
-    if tree.greedy:
-        page.fact("greedy", wording.greedy_sentence(tree))
+        _level(page, tree)
+    page.fact("stable", wording.stability_sentence(tree))
+    _tried(page, tree)
     _checks(page, tree)
     _sides(page, tree)
+
+
+def _start(page: Page, tree: Tree) -> None:
+    """How the start states differ, why, and what decoding from one state gives."""
+    start = next((state for state in tree.states if state.when == "start"), None)
+    page.fact("start", "" if start is None else wording.parts_sentence(start))
+    news = why.news(tree)
+    if news == why.ALL:
+        _cause(page, tree, "cause")
+    else:
+        page.fact("births", news)
+    if tree.decode is not None:
+        page.fact("decode", wording.decode_sentence(tree.decode))
+        _cause(page, tree.decode, "cause")
+        _flips(page, tree.decode)
+
+
+def _cause(page: Page, tree: Tree, label: str) -> None:
+    """The op behind the first key, what of it differs, and every op that gives birth."""
+    birth = why.leading_birth(tree)
+    if birth is not None:
+        page.fact(label, why.cause_sentence(tree))
+        if tree.isolation is None:
+            page.fact("", _ran(birth))
+    elif tree.reason != CONTAMINATED:  # there the first key is a false lead
+        page.fact("op", why.op_sentence(tree))
+    if tree.births is not None and not why.only_birth(tree):
+        for number, text in enumerate(why.births_sentences(tree.births, GROUPS)):
+            page.fact("" if number else "births", text)
+
+
+def _ran(birth: Birth) -> str:
+    functions = [why.function_sentence(function) for function in birth.functions[:GROUPS]]
+    last = (why.explained_sentence(birth), why.kernels_sentence(birth))
+    return "; ".join(text for text in (*functions, *last) if text)
+
+
+def _level(page: Page, tree: Tree) -> None:
+    """The level reached, and the greedy choices: on the same line where none is another one."""
+    level = f"{tree.level} (asked for: {tree.level_asked})"
+    if tree.greedy and not wording.flips(tree):
+        level += f"; {wording.greedy_sentence(tree)}"
+    page.fact("level", level)
+    _flips(page, tree)
+
+
+def _flips(page: Page, tree: Tree) -> None:
+    """Positions with another token, and what is known of the margin there."""
+    if wording.flips(tree):
+        page.fact("greedy", wording.greedy_sentence(tree))
+        for text in why.margins_sentences(tree.margins, GROUPS):
+            page.fact("", text)
 
 
 def _checks(page: Page, tree: Tree) -> None:
@@ -125,7 +174,7 @@ def _checks(page: Page, tree: Tree) -> None:
 
 
 def _sides(page: Page, tree: Tree) -> None:
-    sides = {"ref": tree.ref, "dut": tree.dut}
+    sides = wording.sides(tree)
     specs = {name: header.get("spec", "") for name, header in sides.items()}
     column = max(measure(spec) for spec in specs.values()) + 4
     for name, header in sides.items():
@@ -139,29 +188,56 @@ def _run(page: Page, tree: Tree) -> None:
     page.fact("run", wording.run_sentence(tree.run))
 
 
+def _tried(page: Page, tree: Tree) -> None:
+    """How many runs isolation took, and which variants act on each other."""
+    if tree.isolation is not None:
+        page.fact("tried", isolating.runs_sentence(tree.isolation))
+        for text in tree.isolation.interactions:
+            page.fact("", text)
+
+
+def _tables(page: Page, tree: Tree) -> None:
+    """What was tried, a table a kind, in that order; placements that change nothing in one line."""
+    for table in isolating.tables(tree):
+        rows, equal = table.split() if table.name == isolating.PLACEMENT else (table.rows, "")
+        page.gap()
+        if not rows:
+            page.fact(table.heads[0], equal)
+            continue
+        page.table(table.heads, rows[:ROWS])
+        if len(rows) > ROWS:
+            page.text(f"{len(rows) - ROWS:,} more in the JSON and HTML reports")
+        if equal:
+            page.text(equal)
+
+
 def _reproduce(page: Page, tree: Tree) -> None:
     page.gap()
     if tree.reproduce:
         page.line(("reproduce:", "dim"))
         page.line((tree.reproduce, ""))
+    if tree.repro:
+        page.line((wording.repro_sentence(tree), ""))
 
 
-def _panels(page: Page, tree: Tree, json_path: str) -> None:
-    """The strip and the elements; after a contaminated start only those of the decoding."""
-    if tree.reason == CONTAMINATED:
+def _panels(page: Page, whole: Tree, json_path: str) -> None:
+    """The strip and the elements: after a contaminated start those of the decoding, unless a birth
+    in the prompt is known; of a side that is not repeatable those of its runs."""
+    tree, names = wording.compared(whole)
+    if tree.reason == CONTAMINATED and why.news(tree) != why.ALL:
         if tree.decode is not None and tree.decode.verdict is Verdict.DIVERGED:
             _panels(page, tree.decode, json_path)
         return
     row = wording.first_row(tree)
     if row is not None:
-        _strip(page, tree, row)
         page.gap()
-        _key_line(page, row)
+        _strip(page, tree, row)
+        _key_line(page, row, names)
     if tree.elements is not None:
         if row is None or row.key != tree.elements.key:
             page.gap()
-            _key_line(page, KeyRow(tree.elements.key, KeyState.DIFFERS, None, None))
-        _elements(page, tree.elements, json_path)
+            page.line((tree.elements.key, "key"))
+        show_elements(page, tree.elements, json_path)
 
 
 def _strip(page: Page, tree: Tree, first: KeyRow) -> None:
@@ -173,102 +249,27 @@ def _strip(page: Page, tree: Tree, first: KeyRow) -> None:
     for row in tree.keys:
         key = parse_key(row.key) if row.segment == first.segment else None
         if key is not None and (key.pos, key.layer) == (place.pos, place.layer):
-            word, role = _STRIP[row.state]
-            parts.append([(f"{key.field} ", ""), (word, role)])
+            shown = look(row)
+            parts.append([(f"{key.field} ", ""), (shown.word, shown.role)])
     where = "after the last layer" if place.layer is None else f"layer {place.layer}"
     segment = f" in segment {first.segment}" if first.segment else ""
-    page.gap()
-    page.text(f"t{place.pos} {where}{segment}")
-    page.strip(parts)
+    page.strip(f"t{place.pos} {where}{segment}", parts)
 
 
-def _key_line(page: Page, row: KeyRow) -> None:
+def _key_line(page: Page, row: KeyRow, names: tuple[str, str]) -> None:
     """``t33_l7_attn  f32[4,32]  ref 007d1b69cacb5add  dut 3ce1423530a778c8``."""
     ref, dut = parse_value(row.ref), parse_value(row.dut)
     plain = row.ref and row.dut and ref.type == dut.type and not (ref.nonfinite or dut.nonfinite)
     parts = [row.key, ref.type] if plain and ref.type else [row.key]
     if row.ref or row.dut:
         texts = (ref.digest, dut.digest) if plain else (row.ref or "absent", row.dut or "absent")
-        parts += [f"ref {texts[0]}", f"dut {texts[1]}"]
+        parts += [f"{name} {text}" for name, text in zip(names, texts, strict=True)]
     if INDENT + measure("  ".join(parts)) <= page.width:
         page.line((row.key, "key"), *((f"  {part}", "") for part in parts[1:]))
         return
     page.line((row.key, "key"))
     for part in parts[1:]:
         page.line((part, ""), indent=2 * INDENT)
-
-
-def _elements(page: Page, elements: Elements, json_path: str) -> None:
-    axes = axis_names(elements)
-    counted = wording.elements_sentence(elements, leading_axis(elements))
-    for text in (counted, wording.histogram_sentence(elements), elements.note):
-        if text:
-            page.text(text)
-    rows = elements.rows[:SHOWN]
-    if not rows:
-        return
-    page.gap()
-    heads = [f"[{','.join(axes)}]", "ref hex", "ref value", "dut hex", "dut value", elements.unit]
-    table = [heads, *([_index(row), *_cells(row)] for row in rows)]
-    widths = [max(measure(line[column]) for line in table) for column in range(len(heads))]
-    if INDENT + sum(widths) + sum(map(len, _GAPS)) <= page.width:
-        _table(page, table, widths, rows)
-    else:
-        _facts(page, heads[0], rows, elements.unit)
-    _more(page, elements, json_path)
-
-
-def _table(page: Page, table: list[list[str]], widths: list[int], rows: list[ElementRow]) -> None:
-    for number, line in enumerate(table):
-        spans: Line = []
-        for column, text in enumerate(line):
-            spans.append((_GAPS[column] + " " * (widths[column] - measure(text)), ""))
-            if number and column in (1, 3):
-                spans += _digits(rows[number - 1], dut=column == 3)
-            else:
-                spans.append((text, "" if number else "dim"))
-        page.line(*spans)
-
-
-def _facts(page: Page, head: str, rows: list[ElementRow], unit: str) -> None:
-    """The table for a narrow screen: one fact a line."""
-    for row in rows:
-        ref_value, dut_value, ulp = _cells(row)[1], _cells(row)[3], _cells(row)[4]
-        page.line((f"{head} {_index(row)}", ""))
-        page.line(("ref  ", "dim"), *_digits(row, dut=False), (f"  {ref_value}", ""), indent=4)
-        page.line(("dut  ", "dim"), *_digits(row, dut=True), (f"  {dut_value}", ""), indent=4)
-        page.line((f"{unit}  ", "dim"), (ulp, ""), indent=4)
-
-
-def _more(page: Page, elements: Elements, json_path: str) -> None:
-    left, kept = elements.differ - SHOWN, len(elements.rows) - SHOWN
-    if left <= 0:
-        return
-    where = f"in {json_path}" if json_path else "with --json FILE"
-    if kept < left:
-        where = f"{max(kept, 0):,} of them {where}"
-        page.line((f"{left:,} more, {where}", ""))
-    else:
-        page.line((f"{left:,} more {where}", ""))
-
-
-def _digits(row: ElementRow, dut: bool) -> list[wording.Span]:
-    """Hex digits, those that changed marked."""
-    own, other = (row.dut_hex, row.ref_hex) if dut else (row.ref_hex, row.dut_hex)
-    if len(own) != len(other):
-        return [(own, "")]
-    return [(a, "" if a == b else "digit") for a, b in zip(own, other, strict=True)]
-
-
-def _cells(row: ElementRow) -> list[str]:
-    ulp = "" if row.ulp is None else f"{row.ulp:+,}"
-    kind = "" if row.kind == "value" else row.kind
-    last = ", ".join(text for text in (ulp, kind) if text)
-    return [row.ref_hex, row.ref_value, row.dut_hex, row.dut_value, last]
-
-
-def _index(row: ElementRow) -> str:
-    return f"[{', '.join(map(str, row.index))}]"
 
 
 def _color_wanted() -> bool:

@@ -2,7 +2,8 @@
 
 Read it with every column as text (``dtype=str`` in pandas): a hash of digits only, or with one
 ``e`` in it, would otherwise be taken for a number. The rows are those that the tree lists: of a
-very large run only the keys that are not the same, and the first one's step.
+very large run only the keys that are not the same, and the first one's step. ``cause`` and
+``source`` (the birthplace) are empty where nobody asked for causes.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 COLUMNS = (
-    *("segment", "key", "pos", "layer", "field", "state", "ref_hash", "dut_hash"),
+    *("segment", "key", "pos", "layer", "field", "state", "cause", "source"),
+    *("ref_hash", "dut_hash"),
     *("ref_dtype", "dut_dtype", "ref_shape", "dut_shape", "ref_nonfinite", "dut_nonfinite"),
 )
 
@@ -44,7 +46,8 @@ def _row(row: KeyRow) -> tuple[str, ...]:
     address = ("", "", "") if key is None else (str(key.pos), _layer(key.layer), key.field)
     ref, dut = parse_value(row.ref), parse_value(row.dut)
     return (
-        *(row.segment, row.key, *address, row.state, ref.digest, dut.digest),
+        *(row.segment, row.key, *address, row.state, row.cause, row.source),
+        *(ref.digest, dut.digest),
         *(ref.dtype, dut.dtype, ref.shape, dut.shape, ref.nonfinite, dut.nonfinite),
     )
 

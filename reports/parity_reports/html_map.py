@@ -8,10 +8,11 @@ page; vertical ones are pixels. All of it is arithmetic on the rows of the tree.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from parity.keys import FREE, Key, KeyOrder
-from parity.tree import KeyRow, KeyState, Tree
+from parity.tree import Cause, KeyRow, KeyState, Tree
+from parity_reports.states import WORST, is_born, state_name, worst_of
 from parity_reports.values import parse_key
 
 KEYS_LIMIT = 6_000  # above: one mark a (position, layer) instead of one a key
@@ -19,11 +20,10 @@ LINES_LIMIT = 400  # rows or columns drawn; above, neighbours share one
 SEGMENT_WIDTH = 12  # characters of a segment's name on the axis
 COLUMN = 20  # units; a mark takes 16 of them
 EDGE = 8  # units between the layers and the columns before and after them
-WORST = (
-    *(KeyState.MISSING, KeyState.EXTRA, KeyState.DIFFERS, KeyState.NOT_COMPARABLE),
-    KeyState.SAME,
-)
-FIRST = "first"
+FIRST, BORN, CONTROL = "first", "born", "control"
+RINGS = 60  # births with a ring of their own; a bar of theirs is told by its height alone
+LABELS = 6  # births with a label; more are counted in the legend
+LABEL_SHARE = 30.0  # % of the width that a label may take
 BEFORE, LAYERS = 0, 1  # parts of a step, as KeyOrder numbers them
 
 
@@ -48,8 +48,8 @@ class Column:
 
 @dataclass(frozen=True)
 class Ring:
-    """A mark around one key: ``kind`` first or control. x and width in %; y, height and
-    ``below``, the lower edge of the row, in px."""
+    """A mark around one key: ``kind`` first, born or control; an empty label is not drawn. x and
+    width in %; y, height and ``below``, the lower edge of the row, in px."""
 
     kind: str
     label: str
@@ -148,11 +148,6 @@ def build_map(tree: Tree) -> Map | None:
         row_labels=_row_labels(rows, pitch, slots * slot),
         unplaced=len(tree.keys) - len(found),
     )
-
-
-def worst_of(states: Sequence[str]) -> str:
-    """The state that a mark over several keys shows."""
-    return min(states, key=WORST.index)
 
 
 def first_index(tree: Tree) -> int | None:
@@ -268,35 +263,59 @@ def _paths(tree: Tree, spots: list[Spot], grid: Grid, first: int | None) -> list
     """One path a state; missing and extra share a shape. The first key is drawn by itself."""
     parts: dict[str, list[str]] = {}
     for (row, col, slot), indices in cells(spots).items():
-        state = worst_of([tree.keys[index].state for index in indices])
+        state = worst_of([state_name(tree.keys[index]) for index in indices])
         kind = FIRST if first in indices and state == KeyState.DIFFERS else state
         y = grid.top(row, slot) + grid.slot / 2
-        parts.setdefault(kind, []).append(_mark(kind, grid.edges[col] + 2, f"{y:g}"))
+        parts.setdefault(kind, []).append(_mark(kind, grid.edges[col] + 2, y, grid.slot))
     return [(kind, "".join(parts[kind])) for kind in (*reversed(WORST), FIRST) if kind in parts]
 
 
-def _mark(kind: str, x: int, y: str) -> str:
+def _mark(kind: str, x: int, y: float, slot: int) -> str:
     if kind in (KeyState.MISSING, KeyState.EXTRA):
-        return f"M{x + 1} {y}h3M{x + 12} {y}h3"
+        return f"M{x + 1} {y:g}h3M{x + 12} {y:g}h3"
     if kind == KeyState.NOT_COMPARABLE:
-        return f"M{x} {y}h3m3.5 0h3m3.5 0h3"
-    return f"M{x} {y}h16"
+        return f"M{x} {y:g}h3m3.5 0h3m3.5 0h3"
+    if kind == Cause.MASKED:  # hollow: the two edges of a bar
+        half = slot / 5
+        return f"M{x} {y - half:g}h16v{2 * half:g}h-16z"
+    return f"M{x} {y:g}h16"
 
 
 def _rings(tree: Tree, spots: list[Spot], grid: Grid, first: int | None) -> list[Ring]:
-    """Around the control's key and the first one, which comes last and so lies on top."""
+    """Around the control's key, the births and the first key, which comes last: it lies on top."""
     planted = tree.control.key if tree.control else None
     control = next((i for i, row in enumerate(tree.keys) if row.key == planted), None)
-    at = {spot.index: spot for spot in spots if spot.index in (control, first)}
-    width = grid.edges[-1] + COLUMN
+    born = [i for i, row in enumerate(tree.keys) if is_born(row) and i != first]
+    wanted = [(CONTROL, control)] if control != first else []
+    wanted += [(BORN, index) for index in born] if len(born) <= RINGS else []
+    at = {spot.index: spot for spot in spots}
+    named = len(born) <= LABELS
     rings = []
-    for kind, index in (("control", control), (FIRST, first)):
-        if index in at and (kind == FIRST or index != first):
-            spot, key = at[index], tree.keys[index].key
-            x, size = 100 * grid.edges[spot.col] / width, 100 * COLUMN / width
-            y, below = grid.top(spot.row, spot.slot), grid.top(spot.row, grid.slots)
-            rings.append(Ring(kind, f"{kind}: {key}", x, size, y, grid.slot, below, x > 60))
-    return rings
+    for kind, index in (*wanted, (FIRST, first)):
+        if index is not None and index in at:
+            label = f"{kind}: {tree.keys[index].key}" if named or kind != BORN else ""
+            rings.append(_ring(kind, label, at[index], grid))
+    return _with_room(rings)
+
+
+def _ring(kind: str, label: str, spot: Spot, grid: Grid) -> Ring:
+    width = grid.edges[-1] + COLUMN
+    x, size = 100 * grid.edges[spot.col] / width, 100 * COLUMN / width
+    y, below = grid.top(spot.row, spot.slot), grid.top(spot.row, grid.slots)
+    return Ring(kind, label, x, size, y, grid.slot, below, x > 60)
+
+
+def _with_room(rings: list[Ring]) -> list[Ring]:
+    """The same without the labels of births that would lie on another label."""
+    taken: list[tuple[float, float]] = []
+    kept = []
+    for ring in reversed(rings):
+        start = ring.x + ring.width - LABEL_SHARE if ring.at_end else ring.x
+        near = any(ring.below == y and abs(start - x) < LABEL_SHARE for y, x in taken)
+        shown = replace(ring, label="") if near and ring.kind == BORN else ring
+        taken += [(ring.below, start)] if shown.label else []
+        kept.append(shown)
+    return kept[::-1]
 
 
 def _col_labels(cols: list[Column], edges: list[int], width: int) -> list[Label]:

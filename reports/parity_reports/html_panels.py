@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from parity.status import Level, Verdict
 from parity.tree import (
-    CONTAMINATED,
     ElementRow,
     Elements,
     KeyRow,
@@ -22,25 +21,18 @@ from parity.tree import (
 from parity_reports import wording
 from parity_reports.axes import axis_names, leading_axis
 from parity_reports.html_map import first_index
+from parity_reports.states import CAUSES, LOOKS, PLAIN, look, sourced_name, state_name, tally
 from parity_reports.values import Value, parse_key, parse_value
 
 LISTED = 200  # rows of one list in the file
 SHOWN = 12  # rows before the button
+NAMED = {name: name.capitalize() for name in CAUSES}
 WORDS = {
     Verdict.SAME: ("Same", "good"),
     Verdict.DIVERGED: ("Diverged", "bad"),
     Verdict.UNSTABLE: ("Unstable", "bad"),
     Verdict.NOT_RUN: ("Not run", "warn"),
 }
-# Class of the mark, and the word in a strip (as on the console).
-STATES = {
-    KeyState.SAME: ("same", "ok"),
-    KeyState.DIFFERS: ("differs", "DIFF"),
-    KeyState.MISSING: ("missing", "missing"),
-    KeyState.EXTRA: ("missing", "extra"),
-    KeyState.NOT_COMPARABLE: ("nc", "not comparable"),
-}
-
 Digits = list[list[tuple[str, bool]]]  # groups of runs of hex digits, and whether they changed
 
 
@@ -64,13 +56,15 @@ class Check:
 
 @dataclass(frozen=True)
 class KeyView:
-    """A key's row: its state by class and word, and both sides taken apart."""
+    """A key's row: its state by class, by the word of strips and by name with the birthplace it
+    comes from, and both sides taken apart."""
 
     key: str
     segment: str
     field: str
     kind: str
     word: str
+    name: str
     ref: Value
     dut: Value
     first: bool
@@ -117,7 +111,6 @@ class ElementsView:
 
     key: str
     sentence: str
-    bins: str
     note: str
     head: str
     unit: str
@@ -133,8 +126,10 @@ class ElementsView:
 
 @dataclass(frozen=True)
 class KeyPanel:
-    """What is known of the first key: its layer's strip, itself, its inputs, its elements."""
+    """What is known of the first key: its layer's strip, itself, its inputs, its elements.
+    ``names``: what the sides are called."""
 
+    names: tuple[str, str]
     place: str
     strip: list[KeyView]
     key: KeyView | None
@@ -160,35 +155,18 @@ def verdict_class(tree: Tree) -> str:
     return WORDS[tree.verdict][1]
 
 
-def why(tree: Tree) -> list[Fact]:
-    """The lines under the verdict: what is known of the cause, or what was run."""
-    if tree.verdict is Verdict.NOT_RUN:
-        facts = []
-    elif tree.verdict is Verdict.SAME and tree.first is None:
-        facts = _run_facts(tree)
-    elif tree.reason == CONTAMINATED:
-        start = next((state for state in tree.states if state.when == "start"), None)
-        facts = [Fact("start", "" if start is None else wording.parts_sentence(start))]
-        if tree.decode is not None:
-            facts.append(Fact("decode", wording.decode_sentence(tree.decode)))
-    else:
-        facts = [Fact("inputs", wording.inputs_sentence(tree) if tree.inputs else "")]
-        if tree.elements is not None:
-            axis = leading_axis(tree.elements)
-            facts.append(Fact("elements", wording.elements_sentence(tree.elements, axis)))
-            facts.append(Fact("note", tree.elements.note))
-    return [fact for fact in facts if fact.text]
-
-
 def count_facts(tree: Tree) -> list[Fact]:
     """N of N, and what stands beside it."""
     counts, facts = tree.counts, []
     total = f"of {counts.total:,}"
     if counts.total:
         noun = wording.noun(tree).capitalize()
+        named = tally(tree.keys)
+        causes = [Fact(NAMED[name], total, f"{named[name]:,}") for name in CAUSES if name in named]
         first = Fact(f"{noun} that differ", total, f"{counts.differ:,}")
         second = Fact(f"{noun} equal", total, f"{counts.same:,}")
-        facts += [second, first] if tree.verdict is Verdict.SAME else [first, second]
+        green = tree.verdict is Verdict.SAME
+        facts += [second, first, *causes] if green else [first, *causes, second]
     rest = {
         "Missing in the dut": counts.missing,
         "Not in the ref": counts.extra,
@@ -213,16 +191,18 @@ def levels(tree: Tree) -> list[tuple[str, bool]]:
 
 def about(tree: Tree) -> list[Fact]:
     """The two sides, the run, the states and the notes, labelled as on the console."""
-    sides = (("ref", tree.ref), ("dut", tree.dut))
-    facts = [Fact(name, wording.side_facts(head), head.get("spec", "")) for name, head in sides]
+    heads = wording.sides(tree).items()
+    facts = [Fact(name, wording.side_facts(head), head.get("spec", "")) for name, head in heads]
     if not (tree.verdict is Verdict.SAME and tree.first is None):
-        facts += _run_facts(tree)
+        facts += run_facts(tree)
     facts.append(Fact("states", wording.states_sentence(tree.states)))
+    facts.append(Fact("stable", wording.stability_sentence(tree)))
     facts += [Fact("note", note) for note in tree.notes]
     return [fact for fact in facts if fact.text or fact.strong]
 
 
-def _run_facts(tree: Tree) -> list[Fact]:
+def run_facts(tree: Tree) -> list[Fact]:
+    """The model and the run, as far as they are known."""
     model = wording.model_sentence(tree) if tree.run.get("model") else ""
     facts = (Fact("model", model), Fact("run", wording.run_sentence(tree.run)))
     return [fact for fact in facts if fact.text]
@@ -237,6 +217,9 @@ def evidence(tree: Tree) -> list[Check]:
     left = (counts.missing, counts.extra, counts.not_comparable)
     seen += "; {:,} missing, {:,} extra, {:,} not comparable".format(*left)
     checks = [Check(f"All {noun} compared", not any(left), seen)]
+    if tree.stability is not None and wording.repeatable(tree):
+        runs = wording.counted(tree.stability.runs, "run")
+        checks.append(Check("Repeatable", True, f"{runs}, each with the bytes of the first"))
     if tree.control is not None:
         said = wording.control_sentence(tree.control)
         checks.append(Check("Control", tree.control.fired, said))
@@ -255,12 +238,14 @@ def evidence(tree: Tree) -> list[Check]:
     return checks
 
 
-def key_panel(tree: Tree) -> KeyPanel | None:
+def key_panel(whole: Tree) -> KeyPanel | None:
     """The first key's panel; None where there is no such key and no elements."""
+    tree, names = wording.compared(whole)
     row = wording.first_row(tree)
     if row is None and tree.elements is None:
         return None
     return KeyPanel(
+        names=names,
         place="" if row is None else _place(row),
         strip=[] if row is None else _strip(tree, row),
         key=None if row is None else key_view(row, first=True),
@@ -273,10 +258,11 @@ def key_panel(tree: Tree) -> KeyPanel | None:
 def key_view(row: KeyRow, first: bool = False) -> KeyView:
     """One row for the template."""
     key = parse_key(row.key)
-    kind, word = STATES[row.state]
+    shown = look(row)
     values = parse_value(row.ref), parse_value(row.dut)
     field = row.key if key is None else key.field
-    return KeyView(row.key, row.segment, field, kind, word, *values, first=first)
+    words = shown.kind, shown.word, sourced_name(row)
+    return KeyView(row.key, row.segment, field, *words, *values, first)
 
 
 def unequal(tree: Tree) -> Listing:
@@ -322,8 +308,7 @@ def elements_view(elements: Elements) -> ElementsView:
         bars.append(("equal", elements.total - elements.differ, "same"))
     return ElementsView(
         key=elements.key,
-        sentence=wording.elements_sentence(elements, axis),
-        bins=wording.histogram_sentence(elements),
+        sentence=wording.elements_sentence(elements, axis, bins=True),
         note=elements.note,
         head=f"[{','.join(axis_names(elements))}]",
         unit=elements.unit,
@@ -402,15 +387,24 @@ def _bars(found: Sequence[tuple[str, int, str]]) -> list[Bar]:
 
 
 def by_position(tree: Tree) -> list[tuple[str, dict[str, int], str]]:
-    """Per (segment and) position: its name, keys by state, and the first key not the same."""
+    """Per (segment and) position: its name, keys by the name of their state, and the first key not
+    the same."""
     rows: dict[str, tuple[dict[str, int], list[str]]] = {}
     for row in tree.keys:
         key = parse_key(row.key)
         if key is None:
             continue
         name = f"{row.segment} t{key.pos}" if row.segment else f"t{key.pos}"
-        counts, first = rows.setdefault(name, (dict.fromkeys(STATES, 0), []))
-        counts[row.state] += 1
+        counts, first = rows.setdefault(name, (dict.fromkeys(LOOKS, 0), []))
+        counts[state_name(row)] += 1
         if row.state != KeyState.SAME and not first:
             first.append(row.key)
     return [(name, counts, "".join(first)) for name, (counts, first) in rows.items()]
+
+
+def state_columns(tree: Tree) -> list[str]:
+    """Names of states that a table has a column for: causes where any is known."""
+    found = tally(tree.keys)
+    causes = [name for name in CAUSES if name in found]
+    plain = [name for name in PLAIN if name != KeyState.DIFFERS or name in found or not causes]
+    return [name for name in LOOKS if name in causes or name in plain]

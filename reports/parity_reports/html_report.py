@@ -17,34 +17,51 @@ from typing import TYPE_CHECKING, Any, TextIO
 from parity import __version__
 from parity.presenting import Options, printable, require_consistent, write_text
 from parity.status import Verdict
-from parity.tree import CONTAMINATED, KeyRow, KeyState, Tree
+from parity.tree import CONTAMINATED, Cause, KeyRow, KeyState, Tree
 from parity_reports import html_panels as panels
-from parity_reports import wording
+from parity_reports import html_why, why, wording
 from parity_reports.html_map import (
     COLUMN,
     FIRST,
     KEYS_LIMIT,
     LINES_LIMIT,
-    WORST,
     Map,
     build_map,
     cells,
     first_index,
     segment_names,
+)
+from parity_reports.states import (
+    BORN_EQUAL,
+    CAUSES,
+    LOOKS,
+    is_born,
+    sourced_name,
+    state_name,
+    tally,
     worst_of,
 )
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-_STATES = list(panels.STATES)  # the script numbers states so
-_LEGEND = (
-    (KeyState.SAME, "same", "M2 6h22"),
-    (FIRST, "first", "M1 6h24"),
-    (KeyState.DIFFERS, "differs", "M2 6h22"),
-    (KeyState.MISSING, "missing", "M4 6h4M18 6h4"),
-    (KeyState.NOT_COMPARABLE, "nc", "M3 6h4M11 6h4M19 6h4"),
-)
+_STATES = list(LOOKS)  # the script numbers states so
+_ALWAYS = (Cause.BORN, Cause.INHERITED, Cause.MASKED)  # in the legend once any cause is known
+_CAPTIONS = {
+    "ladder": "Ladder: where the first difference moves as variants are left out",
+    "trials": "Every set of variants that was tried",
+    "placement": "Placement: only this op group computed by the dut, on the same inputs",
+    "transplants": "Transplants: the ref's tensors put in place, then the run went on",
+}
+_BAR = "M2 6h22"
+_SHAPES = {
+    FIRST: "M1 6h24",
+    Cause.BORN: "M1 6h24",
+    BORN_EQUAL: "M1 6h24",
+    Cause.MASKED: "M2 4.6h22v2.8h-22z",
+    KeyState.MISSING: "M4 6h4M18 6h4",
+    KeyState.NOT_COMPARABLE: "M3 6h4M11 6h4M19 6h4",
+}
 
 
 class HtmlReport:
@@ -138,9 +155,10 @@ def _verdict(tree: Tree) -> dict[str, Any]:
         "first": tree.first,
         "place": place,
         "at": next((text for text, role in place if role == "key"), tree.first or ""),
-        "why": panels.why(tree),
+        "why": html_why.reasons(tree),
         "steps": wording.reason_lines(tree)[1:] if not_run else [],
         "reproduce": tree.reproduce,
+        "replay": wording.replay_command(tree),
         "facts": panels.count_facts(tree),
         "level": tree.level,
         "level_asked": tree.level_asked,
@@ -158,10 +176,16 @@ def _details(tree: Tree) -> dict[str, Any]:
         "states": panels.states(tree),
         "decode": None if tree.decode is None else _decode(tree.decode),
         "panel": panels.key_panel(tree),
+        "births": html_why.births_view(tree),
+        "isolation": html_why.isolation_view(tree),
         "search": "" if tree.search is None else wording.search_sentence(tree.search),
         "greedy": tree.greedy[: panels.LISTED],
         "greedy_total": len(tree.greedy),
         "greedy_text": wording.greedy_sentence(tree) if tree.greedy else "",
+        "margins": html_why.margins(tree),
+        "margins_total": len(tree.margins),
+        "margin_sentence": why.margin_sentence,
+        "captions": _CAPTIONS,
         "provenance": panels.provenance(tree),
         "run": list(tree.run.items()),
     }
@@ -175,6 +199,9 @@ def _decode(tree: Tree) -> dict[str, Any]:
         "kind": kind,
         "text": text,
         "panel": panels.key_panel(tree),
+        "births": html_why.births_view(tree),
+        "margins": html_why.margins(tree),
+        "margins_total": len(tree.margins),
         "unequal": panels.unequal(tree),
     }
 
@@ -190,13 +217,14 @@ def _keys(tree: Tree, chart: Map | None) -> dict[str, Any]:
         "listing": panels.every_key(tree),
         "positions": positions[: panels.LISTED],
         "positions_total": len(positions),
-        "state_names": _STATES,
-        "classes": {**{state: panels.STATES[state][0] for state in WORST}, FIRST: "first"},
+        "state_names": panels.state_columns(tree),
+        "classes": {**{name: shown.kind for name, shown in LOOKS.items()}, FIRST: FIRST},
     }
     if chart is not None:
         first = first_index(tree)
         context |= {
             "legend": _legend(tree),
+            "born": any(map(is_born, tree.keys)),
             "map_size": _map_size(chart),
             "segments": _segments(chart),
             "rows_class": _rows_class(chart),
@@ -209,18 +237,23 @@ def _keys(tree: Tree, chart: Map | None) -> dict[str, Any]:
 
 def _legend(tree: Tree) -> list[tuple[str, str, str, int | None]]:
     """(name, class, shape, count); missing and extra share one, the first is one of the others."""
-    counts = tree.counts
-    found: dict[str, tuple[str, int | None]] = {
-        KeyState.SAME: ("same", counts.same),
-        KeyState.DIFFERS: ("differs", counts.differ),
-        KeyState.MISSING: ("missing or extra", counts.missing + counts.extra),
-        KeyState.NOT_COMPARABLE: ("not comparable", counts.not_comparable),
-    }
-    if first_index(tree) is not None:
-        found[FIRST] = ("first", None)
-    return [
-        (found[state][0], cls, d, found[state][1]) for state, cls, d in _LEGEND if state in found
-    ]
+    counts, found = tree.counts, tally(tree.keys)
+    equal = counts.same - sum(found.get(name, 0) for name in (Cause.MASKED, BORN_EQUAL))
+    rows: list[tuple[str, str, int | None]] = [(KeyState.SAME, KeyState.SAME, equal)]
+    known = any(name in found for name in CAUSES)
+    rows += [(name, name, found.get(name, 0)) for name in CAUSES if known and name in _ALWAYS]
+    if BORN_EQUAL in found:
+        rows.append((BORN_EQUAL, BORN_EQUAL, found[BORN_EQUAL]))
+    first = wording.first_row(tree)
+    if first is not None and state_name(first) == KeyState.DIFFERS:
+        rows.append((FIRST, FIRST, None))
+    if not known or KeyState.DIFFERS in found:
+        left = found.get(KeyState.DIFFERS, 0) if known else counts.differ
+        rows.append((KeyState.DIFFERS, KeyState.DIFFERS, left))
+    rows.append(("missing or extra", KeyState.MISSING, counts.missing + counts.extra))
+    rows.append((KeyState.NOT_COMPARABLE, KeyState.NOT_COMPARABLE, counts.not_comparable))
+    classes = {name: shown.kind for name, shown in LOOKS.items()} | {FIRST: FIRST}
+    return [(text, classes[name], _SHAPES.get(name, _BAR), number) for text, name, number in rows]
 
 
 def _map_size(chart: Map) -> str:
@@ -245,7 +278,8 @@ def _read(tree: Tree, first: int | None) -> str:
     if first is None:
         return f"{tree.control.key}: the control's key" if tree.control else ""
     row = tree.keys[first]
-    return f"{row.key}  {row.state}, first  ref {row.ref or 'absent'}  dut {row.dut or 'absent'}"
+    sides = f"ref {row.ref or 'absent'}  dut {row.dut or 'absent'}"
+    return f"{row.key}  {sourced_name(row)}, first  {sides}"
 
 
 def _limits(json_path: str) -> dict[str, Any]:
@@ -270,6 +304,8 @@ def _navigation(context: dict[str, Any]) -> list[tuple[str, str]]:
         ("map", "Map", chart),
         ("keys", "Keys", not chart and context["listing"].total),
         ("key", "First key", context["panel"]),
+        ("births", "Births", context["births"]),
+        ("isolation", "Isolation", context["isolation"]),
         ("states", "State", context["states"]),
         ("search", "Search", context["search"]),
         ("greedy", "Greedy choice", context["greedy"]),
@@ -285,20 +321,29 @@ def script_data(tree: Tree, chart: Map) -> dict[str, Any]:
     control = next((i for i, row in enumerate(tree.keys) if row.key == planted), None)
     start = first if first is not None else control
     types: dict[str, int] = {}
+    sources: dict[str, int] = {}
     marks: list[list[Any]] = []
+    sourced: list[int] = []
+    born: list[int] = []
     at: dict[int | None, int] = {}
     for place, indices in cells(chart.spots).items():
         rows = [tree.keys[index] for index in indices]
         mark = _cell(rows) if chart.by_layer else _sides(rows[0], types)
         if mark is not None:
             at |= dict.fromkeys(indices, len(marks))
+            born += [len(marks)] if any(map(is_born, rows)) else []
+            source = "" if chart.by_layer or rows[0].source == rows[0].key else rows[0].source
+            sourced.append(sources.setdefault(source, len(sources)) if source else -1)
             marks.append([*place, *mark])
     return {
         "marks": marks,
         "types": [printable(text) for text in types],
+        "sources": [printable(text) for text in sources],
+        "from": sourced if sources else [],
+        "born": born,
         "first": at.get(first),
         "start": at.get(start),
-        "states": [[state, *panels.STATES[state]] for state in _STATES],
+        "states": [[name, shown.kind, shown.word] for name, shown in LOOKS.items()],
         "rows": [[printable(segment), label] for segment, label in chart.rows],
         "cols": [[col.label, col.layer, col.fields] for col in chart.cols],
         "names": [_column_name(col.label, col.layer) for col in chart.cols],
@@ -310,7 +355,7 @@ def script_data(tree: Tree, chart: Map) -> dict[str, Any]:
 
 def _sides(row: KeyRow, types: dict[str, int]) -> list[Any]:
     """State, hash and type of the ref; of the dut only where it says anything else."""
-    mark: list[Any] = [_STATES.index(row.state)]
+    mark: list[Any] = [_STATES.index(state_name(row))]
     for text in (row.ref,) if row.ref == row.dut else (row.ref, row.dut):
         digest, _, rest = (text or "").partition(" ")
         mark += [digest, types.setdefault(rest, len(types))]
@@ -318,12 +363,14 @@ def _sides(row: KeyRow, types: dict[str, int]) -> list[Any]:
 
 
 def _cell(rows: list[KeyRow]) -> list[Any] | None:
-    """Worst state, keys that are not the same and the first of them; None where all are."""
-    found = [row for row in rows if row.state != KeyState.SAME]
+    """Worst state, keys that are not the same and the first of these, or of the masked ones where
+    all are equal; None where nothing but equal keys lies under the mark."""
+    found = [row for row in rows if state_name(row) != KeyState.SAME]
     if not found:
         return None
-    worst = worst_of([row.state for row in found])
-    return [_STATES.index(worst), len(found), found[0].key]
+    unequal = [row for row in found if row.state != KeyState.SAME]
+    worst = worst_of([state_name(row) for row in found])
+    return [_STATES.index(worst), len(unequal), (unequal or found)[0].key]
 
 
 def _column_name(label: str, layer: int | None) -> str:

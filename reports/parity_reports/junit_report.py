@@ -17,7 +17,8 @@ from parity.compare import exit_status
 from parity.presenting import Options, printable, require_consistent, write_text
 from parity.status import ExitStatus, Verdict
 from parity.tree import KeyRow, KeyState, Tree
-from parity_reports import wording
+from parity_reports import isolating, why, wording
+from parity_reports.states import sourced_name, state_name
 from parity_reports.values import parse_key
 
 PASSED, FAILED, SKIPPED = "passed", "failure", "skipped"
@@ -127,7 +128,7 @@ def _place_case(tree: Tree, group: str, name: str, rows: list[KeyRow]) -> Case:
     faults = [row for row in unequal if row.state != KeyState.NOT_COMPARABLE]
     text = "\n".join(_line(row) for row in unequal)
     if faults:
-        outcome, kind, message = _differs(tree), faults[0].state, _line(faults[0])
+        outcome, kind, message = _differs(tree), state_name(faults[0]), _line(faults[0])
     elif unequal:
         outcome, kind, message = SKIPPED, unequal[0].state, _line(unequal[0])
     else:
@@ -150,8 +151,11 @@ def _place(row: KeyRow) -> tuple[str, str]:
 
 
 def _line(row: KeyRow) -> str:
-    """``t33_l7_attn differs: ref 007d... f32[4,32] dut 3ce1... f32[4,32]``."""
-    return f"{row.key} {row.state}: ref {row.ref or 'absent'} dut {row.dut or 'absent'}"
+    """``t33_l7_attn differs: ref 007d... f32[4,32] dut 3ce1... f32[4,32]``; with its cause
+    ``t33_l7_x differs, inherited from t33_l7_attn: ref ...``."""
+    cause = f", {sourced_name(row)}" if state_name(row) != row.state else ""
+    sides = f"ref {row.ref or 'absent'} dut {row.dut or 'absent'}"
+    return f"{row.key} {row.state}{cause}: {sides}"
 
 
 def _add_properties(suite: ET.Element, tree: Tree) -> None:
@@ -168,6 +172,7 @@ def _add_properties(suite: ET.Element, tree: Tree) -> None:
     }
     if tree.verdict is Verdict.NOT_RUN:
         facts["not_run"] = wording.reason_lines(tree)[0]
+    facts |= _causes(tree)
     facts |= {f"run.{name}": text for name, text in tree.run.items()}
     facts |= {f"ref.{name}": text for name, text in tree.ref.items()}
     facts |= {f"dut.{name}": text for name, text in tree.dut.items()}
@@ -177,6 +182,23 @@ def _add_properties(suite: ET.Element, tree: Tree) -> None:
         if text:
             pair = {"name": printable(name), "value": printable(text)}
             ET.SubElement(properties, "property", pair)
+
+
+def _causes(tree: Tree) -> dict[str, str]:
+    """Properties that say why; what is not known has none."""
+    shown = tree if tree.decode is None else tree.decode
+    births = shown.births or tree.births
+    facts = {
+        "guilty": isolating.guilty_sentence(tree),
+        "cause": why.cause_sentence(tree) or why.cause_sentence(shown),
+        "births.cost": why.cost_sentence(births),
+        "stability": wording.stability_sentence(tree),
+        "repro": tree.repro,
+    }
+    texts = why.births_sentences(births, len(births.found)) if births is not None else []
+    facts |= {f"births.{number}": text for number, text in enumerate(texts, 1)}
+    margins = (*tree.margins, *(shown.margins if shown is not tree else ()))
+    return facts | {f"margin.{m.pos}": why.margin_sentence(m) for m in margins}
 
 
 def _add_case(suite: ET.Element, case: Case) -> None:

@@ -24,6 +24,7 @@ STYLES = {
     "key": "bold",
     "diff": "red",
     "odd": "yellow",
+    "masked": "blue",
     "dim": "dim",
     "digit": "bold red underline",
 }
@@ -63,10 +64,38 @@ class Page:
         self.lines.append([(f"{'':{INDENT}}{label:{LABEL}}", "dim"), *lines[0]])
         self._add(lines[1:], " " * column)
 
-    def strip(self, parts: Iterable[Line]) -> None:
-        """Parts joined by the dot; no part is broken."""
+    def strip(self, title: str, parts: Iterable[Line]) -> None:
+        """``title: part · part``: parts joined by the dot; no part is broken. A title too long to
+        stand before the first part has its own line."""
         clean = [[(printable(text), role) for text, role in part] for part in parts]
-        self._add(fold(clean, f" {self.dot} ", self.width - INDENT), " " * INDENT)
+        width, head = self.width - INDENT, f"{printable(title)}:"
+        first = f"{head} " + "".join(text for text, _ in clean[0]) + f" {self.dot}"
+        if measure(first) <= width:
+            clean[0].insert(0, (f"{head} ", ""))
+        else:
+            self.line((head, ""))
+        self._add(fold(clean, f" {self.dot} ", width), " " * INDENT)
+
+    def table(self, heads: Sequence[str], rows: Sequence[Sequence[str]], right: int = 1) -> None:
+        """Columns under heads, the last ``right`` of them at the right; where they are too wide
+        one row a paragraph: its first column, then one fact a line."""
+        shown = [[printable(text) for text in row] for row in (heads, *rows)]
+        widths = [max(measure(row[at]) for row in shown) for at in range(len(heads))]
+        if INDENT + sum(widths) + 2 * (len(heads) - 1) > self.width:
+            self._paragraphs(shown[0], shown[1:])
+            return
+        for number, row in enumerate(shown):
+            texts = []
+            for at, text in enumerate(row):
+                blanks = " " * (widths[at] - measure(text))
+                texts.append(blanks + text if at >= len(heads) - right else text + blanks)
+            self.line(("  ".join(texts).rstrip(), "" if number else "dim"))
+
+    def _paragraphs(self, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        for row in rows:
+            self.line((row[0], ""))
+            for head, text in zip(heads[1:], row[1:], strict=True):
+                self.line((f"{head}  ", "dim"), (text, ""), indent=2 * INDENT)
 
     def _add(self, lines: list[Line], margin: str) -> None:
         self.lines += [[(margin, ""), *line] for line in lines]

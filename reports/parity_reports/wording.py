@@ -6,12 +6,14 @@ A sentence says what the tree holds. Numbers have thousands commas; N of N, neve
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 
 from parity.status import Level, Verdict
 from parity.tree import (
     CONTAMINATED,
     UNTYPED,
+    Cause,
     Control,
     Counts,
     Elements,
@@ -21,6 +23,7 @@ from parity.tree import (
     StateDiff,
     Tree,
 )
+from parity_reports.states import sourced_name, state_name, tally
 from parity_reports.values import parse_key
 
 Span = tuple[str, str]  # text, and the role it plays: "", "key", "good", "bad", "warn", ...
@@ -79,14 +82,17 @@ def quiet_line(tree: Tree) -> str:
         # Two blanks part a step from its explanation, for which one line has no room.
         return f"not run: {reason}" + (f" (next: {steps[0].split('  ')[0]})" if steps else "")
     if verdict is Verdict.UNSTABLE:
-        return ", ".join([f"unstable: {_unstable(tree)}", *qualifiers(tree)])
+        return ", ".join([f"unstable: {_text(_unstable(tree))}", *qualifiers(tree)])
     if verdict is Verdict.SAME:
         facts = [f"{of(counts.same, counts.total)} {noun(tree)}", f"level {tree.level}"]
+        facts += [repeatable(tree)] if repeatable(tree) else []
         if tree.first is not None:
             facts.append(f"first difference {tree.first}")
     else:
         facts = [_text(_where(tree, at=""))]
         facts += [*_changes(counts), f"level {tree.level}"]
+        if tree.isolation is not None and tree.isolation.guilty:
+            facts.append(f"guilty: {', '.join(tree.isolation.guilty)}")
     if tree.control is not None and tree.control.fired and tree.control.kind != DUMP_LEVEL:
         facts.append("control fired")
     return f"{verdict}: {', '.join([*facts, *qualifiers(tree)])}"
@@ -104,13 +110,17 @@ def first_row(tree: Tree) -> KeyRow | None:
 
 
 def keys_sentence(tree: Tree) -> str:
-    """``1,204 of 2,120 differ, 3 missing; 530 equal before the first``."""
+    """``1,204 of 2,120 differ, 3 missing; 530 equal before the first``; with causes
+    ``1,204 of 2,120 differ: 3 born here, 1,201 inherited; 109 masked``."""
     counts = tree.counts
     parts = [f"{of(counts.differ, counts.total)} differ"]
     rest = {"missing": counts.missing, "extra": counts.extra}
     rest |= {"not comparable": counts.not_comparable}
     parts += [f"{number:,} {word}" for word, number in rest.items() if number]
     sides = f" (ref {counts.ref:,}, dut {counts.dut:,})" if counts.ref != counts.dut else ""
+    causes = _causes_sentence(tree)
+    if causes:
+        return f"{', '.join(parts)}{sides}: {causes}"
     first = first_row(tree)
     # A large tree lists only what differs, so that there is nothing to count.
     listed = len(tree.keys) == counts.total
@@ -119,6 +129,41 @@ def keys_sentence(tree: Tree) -> str:
     before = tree.keys[: tree.keys.index(first)]
     equal = sum(row.state == KeyState.SAME for row in before)
     return f"{', '.join(parts)}{sides}; {equal:,} equal before the first"
+
+
+def compared(tree: Tree) -> tuple[Tree, tuple[str, str]]:
+    """The comparison whose keys are shown, and what its sides are called: of a side that is not
+    repeatable its first run and the one that was another."""
+    found = tree.stability
+    if tree.verdict is not Verdict.UNSTABLE or found is None or not found.key:
+        return tree, ("ref", "dut")
+    runs = ("run 1", f"run {found.run:,}")
+    if found.tree is not None:
+        return found.tree, runs
+    return tree, runs if tree.ref == tree.dut else ("ref", "dut")
+
+
+def compared_sentence(tree: Tree) -> str:
+    """``keys_sentence`` of what is shown, with the runs where its sides are runs."""
+    shown, names = compared(tree)
+    if not shown.counts.total:
+        return ""
+    runs = "" if names == ("ref", "dut") else f"between {' and '.join(names)}: "
+    return runs + keys_sentence(shown)
+
+
+def _causes_sentence(tree: Tree) -> str:
+    """``3 born here, 1,201 inherited; 109 masked``; empty where nobody asked for causes."""
+    if not any(row.cause for row in tree.keys):
+        return ""
+    found = tally(tree.keys)
+    differing = {name: found.get(name, 0) for name in (Cause.BORN, Cause.INHERITED)}
+    texts = [", ".join(f"{number:,} {name}" for name, number in differing.items())]
+    if KeyState.DIFFERS in found:
+        texts[0] += f", {found[KeyState.DIFFERS]:,} of no known cause"
+    if Cause.MASKED in found:
+        texts.append(f"{found[Cause.MASKED]:,} {Cause.MASKED}")
+    return "; ".join(texts)
 
 
 def inputs_sentence(tree: Tree) -> str:
@@ -154,6 +199,22 @@ def search_sentence(search: Search) -> str:
     if search.layer is not None:
         end = f"then layer {search.layer} with all its fields"
     return f"{of(search.digests_read, search.digests_total)} digests read, {runs}, {end}"
+
+
+def repeatable(tree: Tree) -> str:
+    """``repeatable: 20 runs``, of a green run of one engine against itself; else empty."""
+    found = tree.stability
+    if found is None or found.key or tree.verdict is not Verdict.SAME or tree.first is not None:
+        return ""
+    return f"repeatable: {counted(found.runs, 'run')}"
+
+
+def stability_sentence(tree: Tree) -> str:
+    """``repeatable but different (2 runs of each side are equal)``, of a diverged run."""
+    found = tree.stability
+    if found is None or found.key or tree.verdict is not Verdict.DIVERGED:
+        return ""
+    return f"repeatable but different ({counted(found.runs, 'run')} of each side are equal)"
 
 
 def decode_sentence(decode: Tree) -> str:
@@ -200,22 +261,33 @@ def parts_sentence(state: StateDiff) -> str:
 
 
 def greedy_sentence(tree: Tree) -> str:
-    """Whether the greedy choices agree, and where they do not (at most four places)."""
-    flips = [row for row in tree.greedy if row[1] != row[2]]
-    if not flips:
+    """Whether the greedy choices agree, and where they do not (at most four places, without those
+    whose margin is known and told beside this)."""
+    if not flips(tree):
         return f"same token at {of(len(tree.greedy), len(tree.greedy))} positions"
-    places = ", ".join(f"t{pos} ref {ref} dut {dut}" for pos, ref, dut in flips[:4])
-    more = f", {len(flips) - 4:,} more" if len(flips) > 4 else ""
-    return f"other token at {of(len(flips), len(tree.greedy))} positions: {places}{more}"
+    told = {margin.pos for margin in tree.margins}
+    left = [f"t{pos} ref {ref} dut {dut}" for pos, ref, dut in flips(tree) if pos not in told]
+    if len(left) > 4:
+        left[4:] = [f"{len(left) - 4:,} more"]
+    places = f": {', '.join(left)}" if left else ""
+    return f"other token at {of(len(flips(tree)), len(tree.greedy))} positions{places}"
 
 
-def elements_sentence(elements: Elements, axis: str) -> str:
-    """``37 of 128 elements differ, at most 1 ULP: head 1 24, head 2 13``."""
+def flips(tree: Tree) -> list[tuple[int, int, int]]:
+    """(position, ref, dut) where the sides choose another token."""
+    return [row for row in tree.greedy if row[1] != row[2]]
+
+
+def elements_sentence(elements: Elements, axis: str, bins: bool = False) -> str:
+    """``37 of 128 elements differ, at most 1 ULP: head 1 24, head 2 13``; with ``bins``
+    ``at most 3 ULP (30 by 1, 7 by 3 to 4): ...``."""
     if not elements.total:  # types apart: the note says so
         return ""
     text = f"{of(elements.differ, elements.total)} elements differ"
     if elements.max_ulp is not None:
         text += f", at most {counted(elements.max_ulp, elements.unit)}"
+    distances = _distances(elements) if bins else ""
+    text += f" ({distances})" if distances else ""
     if not elements.rows or len(elements.rows[0].index) < 2 or not elements.groups:
         return text
     groups = [f"{axis} {index} {count:,}" for index, count in elements.groups[:6]]
@@ -224,14 +296,32 @@ def elements_sentence(elements: Elements, axis: str) -> str:
     return f"{text}: {', '.join(groups)}"
 
 
-def histogram_sentence(elements: Elements) -> str:
-    """``by ULP: 1: 30, 3 to 4: 5, zero sign: 2``; empty when the largest distance says it all."""
+def _distances(elements: Elements) -> str:
+    """``30 by 1, 5 by 3 to 4, 2 zero sign``; empty when the largest distance says it all."""
     bins = [(label, count) for label, count in elements.histogram if count]
-    measured = elements.max_ulp is not None
-    if measured and len(bins) < 2:
+    if elements.max_ulp is not None and len(bins) < 2:
         return ""
-    prefix = f"by {elements.unit}: " if measured and bins else ""
-    return prefix + ", ".join(f"{label}: {count:,}" for label, count in bins)
+    # A distance ends in its figure, a class ("zero sign") does not.
+    return ", ".join(f"{n:,} {'by ' if name[-1:].isdigit() else ''}{name}" for name, n in bins)
+
+
+def repro_sentence(tree: Tree) -> str:
+    """``repro folder DIR: parity replay DIR``; empty where none was written."""
+    if not tree.repro:
+        return ""
+    return f"repro folder {tree.repro}: {replay_command(tree)}"
+
+
+def replay_command(tree: Tree) -> str:
+    """The command that replays the repro folder alone."""
+    return shlex.join(("parity", "replay", tree.repro)) if tree.repro else ""
+
+
+def sides(tree: Tree) -> dict[str, dict[str, str]]:
+    """The headers of ref and dut, or of the one engine that was held against itself."""
+    if tree.stability is not None and tree.ref == tree.dut:
+        return {"engine": tree.ref}
+    return {"ref": tree.ref, "dut": tree.dut}
 
 
 def side_facts(header: Mapping[str, str]) -> str:
@@ -279,13 +369,14 @@ def _place(tree: Tree) -> list[Span]:
     if tree.verdict is Verdict.NOT_RUN:
         return [(reason_lines(tree)[0], "")]
     if tree.verdict is Verdict.UNSTABLE:
-        return [(_unstable(tree), "")]
+        return _unstable(tree)
     if tree.verdict is Verdict.DIVERGED:
         return _where(tree)
     counts = tree.counts
     equal = f"{of(counts.same, counts.total)} {noun(tree)} equal"
     if tree.level is Level.BIT:
-        return [(f"{equal}, bit for bit", "")]
+        told = repeatable(tree)
+        return [(f"{told}, {equal}, bit for bit" if told else f"{equal}, bit for bit", "")]
     spans: list[Span] = [(f"at level {tree.level}, not bit for bit: {equal}", "")]
     return [*spans, (", first difference ", ""), (tree.first, "key")] if tree.first else spans
 
@@ -308,6 +399,8 @@ def _where(tree: Tree, at: str = "first at ") -> list[Span]:
         spans.append((f" in segment {row.segment}", ""))
     if row is not None and row.state in _STATE_WORDS:
         spans.append((f", {_STATE_WORDS[row.state]}", ""))
+    elif row is not None and state_name(row) != row.state:
+        spans.append((f"{', ' if at else ' '}{sourced_name(row)}", ""))
     return spans
 
 
@@ -315,10 +408,21 @@ def _text(spans: list[Span]) -> str:
     return "".join(text for text, _ in spans)
 
 
-def _unstable(tree: Tree) -> str:
+def _unstable(tree: Tree) -> list[Span]:
+    found = tree.stability
+    if found is not None and found.key:
+        said = tree.reason
+        if "not repeatable" not in said or found.key not in said:
+            # Of one engine against itself both sides are that engine.
+            alone = tree.ref.get("spec") == tree.dut.get("spec")
+            side = f"{found.side} " if found.side and not alone else ""
+            said = f"{side}not repeatable, first at {found.key} in run {found.run:,}"
+        before, _, after = said.partition(found.key)
+        return [(before, ""), (found.key, "key"), (f"{after} of {found.runs:,}", "")]
     if tree.first is None or tree.first in tree.reason:
-        return tree.reason or "a side differs from itself"
-    return ", ".join(part for part in (tree.reason, f"first at {tree.first}") if part)
+        return [(tree.reason or "a side differs from itself", "")]
+    reason = f"{tree.reason}, " if tree.reason else ""
+    return [(f"{reason}first at ", ""), (tree.first, "key")]
 
 
 def _changes(counts: Counts) -> list[str]:

@@ -53,8 +53,8 @@ def test_the_four_mocked_runs_have_their_lines() -> None:
     red = render(trees.red(), json_path="run.json").splitlines()
     assert red[0] == "DIVERGED  first at t33_l7_attn"
     assert (
-        "  nrm ok · kraw ok · knorm ok · k ok · ks ok · v ok · vs ok · qrope ok ·\n"
-        "  attn DIFF · ores DIFF · x DIFF"
+        "  t33 layer 7: nrm ok · kraw ok · knorm ok · k ok · ks ok · v ok · vs ok ·\n"
+        "  qrope ok · attn DIFF · ores DIFF · x DIFF"
     ) in "\n".join(red)
     assert "  6 of 128 elements differ, at most 1 ULP: head 1 4, head 2 2" in red
     row = "      [1, 2]  3e0e01e1  +1.38679042e-01   3e0e01e2  +1.38679057e-01    +1"

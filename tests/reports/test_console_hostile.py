@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parity.presenting import printable
-from parity.tree import KeyRow, KeyState, Tree
+from parity.tree import Births, KeyRow, KeyState, Tree
 from parity_reports import layout
 from parity_reports.console import ConsoleReport
 from tests.reports import trees
@@ -36,7 +36,18 @@ def hostile_tree(word: str) -> Tree:
         inputs=[replace(row, state=KeyState.SAME)],
         notes=[word],
         reproduce=f"parity compare {word}",
+        births=hostile_births(word),
+        margins=[replace(trees.MARGIN, text=word)],
+        greedy=[(33, 1, 2)],
+        repro=word,
     )
+
+
+def hostile_births(word: str) -> Births:
+    function = replace(trees.EXPF, function=word)
+    first = replace(trees.birth(word, word), ref_kernels=[word], dut_kernels=["k", word])
+    first = replace(first, functions=[function])
+    return Births([first], complete=False, reason=word, reruns=1, replays=1)
 
 
 @pytest.mark.parametrize("word", HOSTILE)
@@ -85,8 +96,20 @@ def long_tree(size: int) -> tuple[Tree, list[str]]:
         inputs=rows,
         notes=["n" * size],
         reproduce=command,
+        births=hostile_births(name),
+        repro="r" * size,
     )
-    words = [name, "a" * 16, "b" * 16, "c" * size, "d" * size, "9" * size, "n" * size, command]
+    words = [
+        f"parity replay {'r' * size}",
+        name,
+        "a" * 16,
+        "b" * 16,
+        "c" * size,
+        "d" * size,
+        "9" * size,
+        "n" * size,
+        command,
+    ]
     return tree, words
 
 

@@ -135,7 +135,7 @@ def test_quiet_is_one_plain_line() -> None:
 def test_an_ascii_stream_gets_bars_and_escapes() -> None:
     stream = Narrow()
     written(replace(trees.red(), notes=["modèle"]), stream)
-    assert "  nrm ok | kraw ok | knorm ok" in stream.text()
+    assert "  t33 layer 7: nrm ok | kraw ok | knorm ok" in stream.text()
     assert "  note     mod\\xe8le\n" in stream.text()
 
 

@@ -14,6 +14,7 @@ from parity.status import Level, Verdict
 from parity.tree import Elements, KeyRow, KeyState, Tree
 from parity_reports import html_panels, html_report, wording
 from parity_reports.html_report import HtmlReport, data_block, render
+from parity_reports.states import state_name
 from tests.reports import html_page, trees
 from tests.reports.test_console_hostile import HOSTILE, hostile_tree, long_tree
 
@@ -23,8 +24,8 @@ LIMIT = 500_000  # characters of the page of a default run
 
 
 def text_of(tree: Tree) -> str:
-    """The visible text of the page of ``tree``, blanks as one."""
-    return " ".join(html_page.read(render(tree)).text.split())
+    """The visible text of the page of ``tree``, blanks as one, none before a comma."""
+    return " ".join(html_page.read(render(tree)).text.split()).replace(" ,", ",")
 
 
 def joined(text: str) -> str:
@@ -141,8 +142,7 @@ def console_sentences(tree: Tree) -> list[str]:
     found += [wording.decode_sentence(tree.decode)] if tree.decode else []
     if tree.elements:
         axis = html_panels.leading_axis(tree.elements)
-        found.append(wording.elements_sentence(tree.elements, axis))
-        found.append(wording.histogram_sentence(tree.elements))
+        found.append(wording.elements_sentence(tree.elements, axis, bins=True))
     return [joined(sentence) for sentence in found if sentence]
 
 
@@ -251,7 +251,7 @@ def test_every_key_and_hash_is_in_the_file(build: Callable[[], Tree]) -> None:
         words = [part for row in tree.keys for part in (row.key, *f"{row.ref} {row.dut}".split())]
         assert [word for word in words if word != "None" and word not in page.text] == []
         return
-    wanted = {f"{r.segment}/{r.key}": (r.state, r.ref or "", r.dut or "") for r in tree.keys}
+    wanted = {f"{r.segment}/{r.key}": (state_name(r), r.ref or "", r.dut or "") for r in tree.keys}
     assert html_page.listed_keys(page) == wanted
 
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from parity.tree import KeyRow, KeyState, Tree
+from parity.tree import Cause, KeyRow, KeyState, Tree
 from parity_reports import html_map
 from parity_reports.html_map import Map, build_map
 from parity_reports.html_report import render
@@ -185,3 +185,111 @@ def test_counts_by_position() -> None:
     assert page.text.count("First not the same") == 1
     row = " ".join(page.text[page.text.index("First not the same") :].split())
     assert row.startswith("First not the same t33 30 2 1 1 1 t33_l7_k")
+
+
+# Causes
+
+
+def born_tree(keys: list[str], positions: int = 4, layers: int = 48) -> Tree:
+    """A run with a birth at each of ``keys``; what differs beside them is inherited."""
+    tree = run_of(positions, layers, trees.FIELDS, keys[0])
+    rows = []
+    for row in tree.keys:
+        cause, source = "", ""
+        if row.state == KeyState.DIFFERS:
+            born = row.key in keys
+            cause, source = (Cause.BORN, row.key) if born else (Cause.INHERITED, keys[0])
+        rows.append(replace(row, cause=cause, source=source))
+    return replace(tree, keys=rows)
+
+
+BIRTHS = ["t33_l7_attn", "t34_l23_attn", "t35_l33_x"]
+
+
+def labels(chart: Map, kind: str = "born") -> list[str]:
+    return [ring.label for ring in chart.rings if ring.kind == kind and ring.label]
+
+
+def test_every_cause_has_its_path_and_its_shape() -> None:
+    chart = made(trees.explained())
+    assert marks(chart) == {
+        **{"same": 28, "masked": 1, "inherited": 4, "born here": 1},
+        "born here, equal in the run": 1,
+    }
+    assert chart.paths[-1][0] == "born here"  # births are drawn last, over all others
+    hollow = dict(chart.paths)["masked"]
+    assert hollow.endswith("z")
+    assert hollow.count("h") == 2
+    text = render(trees.explained())
+    for kind in ("born", "inherited", "masked"):
+        assert f'class="p-{kind}"' in text
+
+
+def test_births_have_a_ring_and_a_label() -> None:
+    chart = made(born_tree(BIRTHS))
+    assert [ring.kind for ring in chart.rings] == ["born", "born", "first"]
+    assert labels(chart) == ["born: t34_l23_attn", "born: t35_l33_x"]
+    assert labels(chart, "first") == ["first: t33_l7_attn"]
+    assert 'class="ring-born"' in render(born_tree(BIRTHS))
+
+
+def test_labels_of_births_never_lie_on_another_label() -> None:
+    near = ["t33_l7_attn", "t33_l8_attn", "t33_l20_x", "t34_l0_v"]
+    chart = made(born_tree(near))
+    assert labels(chart) == ["born: t34_l0_v"]
+    assert len(chart.rings) == 4  # the rings stay
+
+
+def test_many_births_keep_their_bars_and_lose_labels_then_rings() -> None:
+    seven = [f"t33_l{layer}_attn" for layer in range(8)]
+    chart = made(born_tree(seven))
+    assert labels(chart) == []
+    assert len(chart.rings) == 8
+    many = [f"t{pos}_l{layer}_attn" for pos in range(32, 36) for layer in range(48)]
+    chart = made(born_tree(many))
+    assert [ring.kind for ring in chart.rings] == ["first"]
+    assert marks(chart)["born here"] == 192
+    assert "born here 192" in " ".join(html_page.read(render(born_tree(many))).text.split())
+
+
+def test_legend_and_table_count_causes() -> None:
+    text = " ".join(html_page.read(render(trees.explained())).text.split())
+    legend = "same 28 born here 1 inherited 4 masked 1 born here, equal in the run 1"
+    assert f"{legend} missing or extra 0 not comparable 0" in text
+    heads = "same born here born here, equal in the run inherited masked missing extra"
+    assert f"Position {heads} not comparable First not the same t33 28 1 1 4 1 0 0 0" in text
+    plain = " ".join(html_page.read(render(trees.red())).text.split())
+    assert "same 30 first differs 5 missing or extra 0" in plain
+    assert "Position same differs missing extra not comparable" in plain
+
+
+def test_the_script_knows_births_and_where_a_difference_comes_from() -> None:
+    data = html_page.read(render(trees.explained())).data
+    tags = [row.key for row in trees.explained().keys]
+    assert [tags[index] for index in data["born"]] == ["t33_l7_attn", "t33_l8_attn"]
+    sources = {
+        tags[index]: data["sources"][source]
+        for index, source in enumerate(data["from"])
+        if source >= 0
+    }
+    inherited = dict.fromkeys(["t33_l7_ores", "t33_l7_x", "t33_l8_nrm", "t33_l8_k"], trees.FIRST)
+    assert sources == {**inherited, "t33_logits": "t33_l8_act"}
+    plain = html_page.read(render(trees.red())).data
+    assert (plain["born"], plain["sources"], plain["from"]) == ([], [], [])
+
+
+def test_by_layer_a_masked_key_is_no_difference() -> None:
+    tree = run_of(16, 64, trees.FIELDS[:6], "t40_l22_ks")
+    rows = [replace(row, cause=Cause.MASKED) if row.key == "t33_l5_k" else row for row in tree.keys]
+    page = html_page.read(render(replace(tree, keys=rows)))
+    cell = next(mark for mark in page.data["marks"] if mark[5] == "t33_l5_k")
+    assert page.data["states"][cell[3]][0] == "masked"
+    assert cell[4] == 0  # keys not the same
+
+
+def test_a_default_run_with_causes_is_small() -> None:
+    many = [f"t{pos}_l{layer}_attn" for pos in range(32, 36) for layer in range(48)]
+    tree = born_tree(["t32_l0_nrm", *many])
+    found = [trees.birth(key) for key in ["t32_l0_nrm", *many]]
+    whole = replace(tree, births=replace(trees.births(), found=found))
+    assert len(render(whole)) < LIMIT

@@ -63,7 +63,7 @@ def test_csv_content() -> None:
     rows = read_csv(text_of(CsvReport(), trees.red())).set_index("key", drop=False)
     first = rows.loc[trees.FIRST]
     ref, dut = "5c55827df1d1b1a4", "6508ff172cc663ac"
-    place = ["", trees.FIRST, "33", "7", "attn", "differs", ref, dut]
+    place = ["", trees.FIRST, "33", "7", "attn", "differs", "", "", ref, dut]
     assert list(first) == [*place, "f32", "f32", "[4,32]", "[4,32]", "", ""]
     logits = rows.loc["t33_logits"]
     assert list(logits[["pos", "layer", "field"]]) == ["33", "", "logits"]

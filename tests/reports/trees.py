@@ -7,16 +7,26 @@ from dataclasses import replace
 from parity.keys import LAYER_FIELDS, Key
 from parity.status import Level, Verdict
 from parity.tree import (
+    Birth,
+    Births,
+    Cause,
     Control,
     Counts,
     ElementRow,
     Elements,
+    FunctionDiff,
+    Isolation,
     KeyRow,
     KeyState,
+    Margin,
+    Placement,
     Search,
+    Stability,
     StateDiff,
     StatePart,
+    Transplant,
     Tree,
+    Trial,
 )
 
 FIELDS = ("nrm", "kraw", "knorm", "k", "ks", "v", "vs", "qrope", "attn", "ores", "x")
@@ -278,6 +288,163 @@ def stopped() -> Tree:
     )
 
 
+# Trees that say why: births, repeatability, near-ties, isolation.
+
+EXPF = FunctionDiff("expf", 264, 2, "bf8c51e2", "3eab12cd", "3eab12ce", 1)
+CAUSES = {
+    FIRST: (Cause.BORN, FIRST),
+    "t33_l7_ores": (Cause.INHERITED, FIRST),
+    "t33_l7_x": (Cause.INHERITED, FIRST),
+    "t33_l8_nrm": (Cause.INHERITED, FIRST),
+    "t33_l8_k": (Cause.MASKED, FIRST),
+    "t33_l8_attn": (Cause.BORN, "t33_l8_attn"),
+    "t33_logits": (Cause.INHERITED, "t33_l8_act"),
+}
+
+
+def birth(key: str, op: str = "attention (contract 1.8)") -> Birth:
+    """A birth whose inputs are equal in the run."""
+    return Birth(
+        key=key,
+        op=op,
+        how="replay",
+        dumped=True,
+        state=KeyState.DIFFERS,
+        clean=True,
+        ref=f"{hash_text(1)} f32[4,32]",
+        dut=f"{hash_text(2)} f32[4,32]",
+    )
+
+
+def births() -> Births:
+    """Three births of two ops: one at the first key, one equal in the run, one not dumped."""
+    first = replace(
+        birth(FIRST),
+        ref_kernels=["attention"],
+        dut_kernels=["attention_rows", "attention_merge"],
+        elements=elements(),
+        functions=[EXPF],
+    )
+    second = replace(birth("t33_l8_attn"), state=KeyState.SAME, clean=False)
+    act = replace(birth("t33_l8_act", "swiglu (contract 1.9)"), dumped=False, state="")
+    return Births([first, second, act], complete=True, reason="", reruns=2, replays=1)
+
+
+def explained() -> Tree:
+    """DIVERGED with every cause named, each side repeatable, and a repro folder."""
+    rows = [replace(row, cause=cause, source=source) for row, cause, source in _caused()]
+    return replace(
+        red(),
+        keys=rows,
+        births=births(),
+        stability=Stability(2),
+        control=None,
+        repro="repro/run 1",
+    )
+
+
+def _caused() -> list[tuple[KeyRow, str, str]]:
+    return [(row, *CAUSES.get(row.key, ("", ""))) for row in red().keys]
+
+
+def inherited() -> Tree:
+    """DIVERGED: the first dumped key inherits from a birth that was not dumped."""
+    hidden = replace(
+        birth("t33_l7_down", "down projection (contract 2)"),
+        dumped=False,
+        state="",
+        clean=False,
+        elements=replace(elements(), key="t33_l7_down"),
+    )
+    rows = key_rows({"t33_l7_x": KeyState.DIFFERS, "t33_l8_v": KeyState.DIFFERS})
+    source = {"t33_l7_x": hidden.key, "t33_l8_v": hidden.key}
+    rows = [
+        replace(row, cause=Cause.INHERITED, source=source[row.key]) if row.key in source else row
+        for row in rows
+    ]
+    found = Births([hidden], complete=False, reason="stopped after 1 s", reruns=1, replays=1)
+    changed = {"first": "t33_l7_x", "keys": rows, "counts": count(rows), "births": found}
+    return replace(explained(), **changed, elements=None, inputs=[], repro="")
+
+
+def decode_explained() -> Tree:
+    """DIVERGED by its start state; decoding from the ref's state differs too, and why."""
+    decode = replace(explained(), run={**RUN, "prefill": "ref"}, stability=None, repro="")
+    return replace(contaminated(), decode=decode, control=None)
+
+
+MARGIN = Margin(
+    pos=33,
+    ref_id=1773,
+    dut_id=3837,
+    gap=3,
+    ref_move=-2,
+    dut_move=2,
+    largest=5,
+    explained=True,
+    text="ref 1773 over 3837 by 3 ULP; the dut moved them by -2 and +2: a near-tie, "
+    "explained by the difference",
+)
+
+
+def near_tie() -> Tree:
+    """DIVERGED down to the greedy choice, which a near-tie explains."""
+    return replace(
+        explained(), level=Level.NONE, greedy=[(32, 5, 5), (33, 1773, 3837)], margins=[MARGIN]
+    )
+
+
+def isolation() -> Isolation:
+    """One guilty variant of three, with the ladder, every placement and two transplants."""
+    total = 35
+    trials = [
+        Trial(["fma", "libm_exp"], ["sum_order"], FIRST, 4, total),
+        Trial(["sum_order"], ["fma", "libm_exp"], None, 0, total),
+        Trial(["fma", "sum_order"], ["libm_exp"], None, 0, total),
+        Trial(["fma", "libm_exp", "sum_order"], [], FIRST, 5, total, cached=True),
+    ]
+    groups = (("norm", "nrm"), ("attn", "attn"), ("kvquant", "k ks v vs"), ("lm_head", "logits"))
+    return Isolation(
+        variants=["fma", "libm_exp", "sum_order"],
+        guilty=["libm_exp"],
+        needed=["sum_order"],
+        trials=trials,
+        ladder=[
+            Trial(["fma", "sum_order"], ["libm_exp"], "t33_l8_attn", 2, total),
+            Trial(["fma"], ["libm_exp", "sum_order"], None, 0, total),
+        ],
+        interactions=["sum_order alone is equal, with libm_exp it is not"],
+        runs=4,
+        placements=[
+            Placement(name, fields.split(), *((FIRST, 3) if name == "attn" else (None, 0)), total)
+            for name, fields in groups
+        ],
+        transplants=[
+            Transplant([FIRST], "t33_l8_attn", 2, total),
+            Transplant([FIRST, "t33_l8_attn"], None, 0, total),
+        ],
+        notes=["fma changes no op of this model"],
+    )
+
+
+def isolated() -> Tree:
+    """DIVERGED and isolated to one variant."""
+    return replace(explained(), isolation=isolation(), repro="")
+
+
+def stable() -> Tree:
+    """SAME: one engine against itself, 20 runs."""
+    tree = replace(green(), ref=dict(DUT), stability=Stability(20), control=None)
+    return replace(tree, greedy=[], states=[], reproduce="parity stable --engine cuda --n 20")
+
+
+def shaky() -> Tree:
+    """UNSTABLE: in run 7 the dut of a diff was another one than in run 1."""
+    runs = replace(unstable(), ref=dict(DUT), verdict=Verdict.DIVERGED, reason="", reproduce="")
+    found = Stability(20, "dut", "t33_l4_x", 7, runs)
+    return replace(unstable(), reason="dut differs from itself at t33_l4_x", stability=found)
+
+
 ALL = {
     "green": green,
     "red": red,
@@ -288,5 +455,12 @@ ALL = {
     "two_column": two_column,
     "tensor_files": tensor_files,
     "stopped": stopped,
+    "explained": explained,
+    "inherited": inherited,
+    "decode_explained": decode_explained,
+    "near_tie": near_tie,
+    "isolated": isolated,
+    "stable": stable,
+    "shaky": shaky,
 }
 assert set(FIELDS) <= set(LAYER_FIELDS)

@@ -53,7 +53,7 @@
   const field = byId("field"), read = byId("read"), cursor = byId("cursor"), band = byId("band");
 
   /* A mark: [row, column, slot, state, ...]. By key: ref hash, type, dut hash, type. By layer:
-     keys that are not the same, first of them. */
+     keys that are not the same, first of them (of the masked ones where all are the same). */
   const marks = D.marks;
   const found = new Map(marks.map((mark, index) => [mark.slice(0, 3).join(), index]));
   const tag = (mark) => {
@@ -86,7 +86,11 @@
       equal, type: common || "", ref: side(ref, type, common), dut: side(dut, other, common),
     };
   };
-  const word = (mark) => D.states[mark[3]][0] + (marks.indexOf(mark) === D.first ? ", first" : "");
+  const word = (mark) => {
+    const index = marks.indexOf(mark), source = D.from[index];
+    const from = source >= 0 ? " from " + D.sources[source] : "";
+    return D.states[mark[3]][0] + from + (index === D.first ? ", first" : "");
+  };
 
   const labelled = (name, node) => {
     const line = make("span", "", name + " ");
@@ -97,7 +101,8 @@
     const where = segment(mark) ? [make("span", "", "segment " + segment(mark))] : [];
     if (D.by_layer) {
       const place = D.rows[mark[0]][1] + ", " + D.names[mark[1]];
-      const text = mark[4].toLocaleString("en") + " keys not the same, first";
+      const number = mark[4].toLocaleString("en") + " keys not the same";
+      const text = D.states[mark[3]][0] + ", " + number + ", first";
       return [make("b", "m", place), ...where, make("span", "", text), make("b", "m", tag(mark))];
     }
     const s = sides(mark), line = [make("b", "m", tag(mark)), ...where];
@@ -201,6 +206,13 @@
     byId("other-dut").replaceChildren(s.dut);
   };
 
+  /* The next birth in dataflow order, or with -1 the one before, from the place of the cursor. */
+  const birth = (step) => {
+    const here = found.get(at.join()) ?? -1;
+    const born = step > 0 ? D.born : [...D.born].reverse();
+    const next = born.find((index) => (index - here) * step > 0);
+    if (next !== undefined) show(...marks[next]);
+  };
   const pin = () => {
     const index = found.get(at.join());
     if (index !== undefined) open(index, true);
@@ -215,6 +227,8 @@
     Home: () => go(at[0], 0, at[2], 0, 1),
     End: () => go(at[0], D.edges.length - 1, at[2], 0, -1),
     f: () => { if (D.first !== null) show(...marks[D.first]); },
+    n: () => birth(1),
+    p: () => birth(-1),
     Enter: pin,
     " ": pin,
   };
