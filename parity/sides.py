@@ -23,10 +23,24 @@ from parity.variants import TIERS, VARIANTS, resolve
 
 def open_side(role: str, spec: EngineSpec, run: Run, progress: Progress) -> Side:
     """An opened engine with the model loaded. ``role``: "ref" or "dut"."""
+    return load_side(role, spec, open_unloaded(spec, progress), run, progress)
+
+
+def open_unloaded(spec: EngineSpec, progress: Progress) -> Engine:
+    """An opened engine that has no model yet."""
+    found, tier, variants = chosen_variants(spec)
+    return open_engine(found, EngineSettings(tier, variants, spec.options, progress), spec.text)
+
+
+def chosen_variants(spec: EngineSpec) -> tuple[type[Engine], str, frozenset[str]]:
+    """The class of the engine that ``spec`` names, the tier, and all variants that are on."""
     found = foreign_engine_class(spec.name) if spec.foreign else engine_class(spec.name)
     tier = spec.tier or found.tiers[0]
-    settings = EngineSettings(tier, _variants(found, tier, spec), spec.options, progress)
-    engine = open_engine(found, settings, spec.text)
+    return found, tier, _variants(found, tier, spec)
+
+
+def load_side(role: str, spec: EngineSpec, engine: Engine, run: Run, progress: Progress) -> Side:
+    """The side of an opened engine, with the model loaded."""
     engine.load(run.model, run.positions)
     label = f"{role} {spec.text}"
     return Side(

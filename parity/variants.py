@@ -17,6 +17,31 @@ TIERS = {
     "fast": frozenset(VARIANTS) - {"exp_via_double", "div_by_inverse"},
 }
 EXCLUSIVE = (("libm_exp", "exp_via_double"),)
+_ROOTS = frozenset({"nrm", "knorm", "qrope", "gn", "fnrm", "final_normed"})
+_PRODUCTS = frozenset(
+    {
+        *("kraw", "v", "vs", "qrope", "gated", "qkv", "z", "ores", "gate", "up", "down"),
+        "logits",
+    }
+)
+_EXPONENTIALS = frozenset({"attn", "gated", "conv", "beta", "g", "gn", "topk", "topp", "act"})
+# Fields that a variant's op may give other bytes on the same inputs, by the contract's sections: a
+# difference born in another field has another cause. Not every model has every one of them.
+ACTS_ON = {
+    "rsqrt": _ROOTS,
+    "norm_tree": _ROOTS,
+    "fma": _PRODUCTS | {"beta", "g", "rlogits"},
+    "split_k": _PRODUCTS,
+    "unpaired": _PRODUCTS,
+    "libm_exp": _EXPONENTIALS,
+    "libm_sincos": frozenset({"k", "ks", "qrope"}),
+    "exp_via_double": _EXPONENTIALS,
+    "two_pass": frozenset({"attn"}),
+    "router_tree": frozenset({"rlogits"}),
+    "scale_assoc": frozenset({"gate", "up", "down"}),
+    "fold_p": frozenset({"down", "x"}),
+    "div_by_inverse": frozenset({"k", "v", "attn", "gate", "up", "down"}),
+}
 
 
 def resolve(tier: str, plus: Iterable[str], minus: Iterable[str], where: str) -> frozenset[str]:

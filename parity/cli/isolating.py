@@ -1,0 +1,82 @@
+"""``parity isolate``: two engines, the parts to do, what is printed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from parity.cli.diffing import FALLBACK, default_dut
+from parity.cli.options import make_run
+from parity.cli.reporting import (
+    report_paths,
+    require_writable_reports,
+    write_not_run,
+    write_reports,
+)
+from parity.errors import InputError, NotRunError
+from parity.progress import Progress
+from parity.registry import ENGINES, plugins
+from parity.spec import EngineSpec, parse_spec
+from parity.status import Level
+
+
+def run_isolate(
+    typed: str,
+    *,
+    ref: str,
+    dut: str | None,
+    level: str,
+    only: str,
+    keys: tuple[str, ...],
+    no_cache: bool,
+    quiet: bool,
+    **options: Any,
+) -> int:
+    """Run ``parity isolate``; returns the exit status of the verdict."""
+    from parity.diff import Ask
+    from parity.isolate.isolation import Wanted, isolate_engines
+
+    trusted = _engine("--ref", ref)
+    tested = _engine("--dut", dut) if dut is not None else None
+    parts = parse_parts(only)
+    if keys and "transplant" not in parts:
+        raise InputError(
+            f"--transplant {keys[0]} with --only {only}: nothing is transplanted",
+            "leave --only out, or name transplant too",
+        )
+    reports = report_paths(options)
+    require_writable_reports(*reports.values())
+    run = make_run(**options)
+    chosen = tested or _engine("--dut", default_dut())
+    reproduce = typed if dut else f"{typed} --dut {chosen.text}"
+    ask = Ask(Level(level), reproduce, int(options["seed"]))
+    wanted = Wanted(parts, bool(only), keys, not no_cache)
+    with Progress(quiet=quiet) as progress:
+        try:
+            tree = isolate_engines((trusted, chosen), run, ask, wanted, progress)
+        except NotRunError as error:
+            write_not_run(error, (ref, chosen.text), reproduce, reports)
+            raise
+    if dut is None and chosen.text == FALLBACK:
+        tree.notes.append("no CUDA device works here: the dut is emu (--dut cuda says why)")
+    return write_reports(tree, reports, quiet=quiet)
+
+
+def parse_parts(text: str) -> tuple[str, ...]:
+    """``variants,placement`` as parts, all of them for an empty text; raises InputError."""
+    from parity.isolate.isolation import PARTS
+
+    asked = [part.strip() for part in text.split(",") if part.strip()]
+    bad = next((part for part in asked if part not in PARTS), None)
+    if bad is not None:
+        raise InputError(f"--only: no part {bad!r}", f"parts: {', '.join(PARTS)}")
+    return tuple(part for part in PARTS if part in asked) or PARTS
+
+
+def _engine(option: str, text: str) -> EngineSpec:
+    spec = parse_spec(text, plugins(ENGINES))
+    if not isinstance(spec, EngineSpec):
+        raise InputError(
+            f"{option} {text}: not an engine: it cannot be run another way",
+            "parity engines lists them; parity compare takes dumps",
+        )
+    return spec

@@ -1,0 +1,1 @@
+"""``parity isolate``: which variants, which op, which key brings a difference."""
