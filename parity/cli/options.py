@@ -22,7 +22,7 @@ _TOKEN = re.compile("[0-9]{1,18}")
 MODEL = click.option(
     "--model", default="moe-tiny", show_default=True, help="Preset with synthetic weights."
 )
-RUN_OPTIONS = (
+_RUN_INPUT = (
     MODEL,
     click.option(
         "--weights",
@@ -33,7 +33,8 @@ RUN_OPTIONS = (
     ),
     click.option("--seed", default=7, show_default=True, help="Seed of weights and prompt."),
     click.option("--tokens", help="Prompt as token ids: 1,2,3 (default: 32 ids from the seed)."),
-    click.option("--n", default=4, show_default=True, help="Tokens decoded and dumped."),
+)
+_RUN_DUMPED = (
     click.option("--fields", default="", help="Optional fields to dump too: +ffn, +gate, ..."),
     click.option("--dump-prefill", is_flag=True, help="Dump the prompt's positions as well."),
     click.option(
@@ -44,6 +45,16 @@ RUN_OPTIONS = (
         show_default=True,
         help="Digest; kestrel-fnv has the offset basis the Kestrel articles print.",
     ),
+)
+RUN_OPTIONS = (
+    *_RUN_INPUT,
+    click.option("--n", default=4, show_default=True, help="Tokens decoded and dumped."),
+    *_RUN_DUMPED,
+)
+REPEAT_OPTIONS = (
+    *_RUN_INPUT,
+    click.option("--steps", default=4, show_default=True, help="Tokens decoded and dumped a run."),
+    *_RUN_DUMPED,
 )
 REPORT_OPTIONS = (
     click.option(

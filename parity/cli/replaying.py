@@ -1,0 +1,51 @@
+"""``parity replay``: the one op of a repro folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from parity.cli.reporting import (
+    report_paths,
+    require_writable_reports,
+    write_not_run,
+    write_reports,
+)
+from parity.errors import InputError, NotRunError
+from parity.progress import Progress
+from parity.registry import ENGINES, plugins
+from parity.spec import EngineSpec, parse_spec
+
+
+def run_replay(
+    typed: str, folder: Path, *, ref: str | None, dut: str | None, quiet: bool, **options: Any
+) -> int:
+    """Run ``parity replay``; returns the exit status."""
+    from parity.replay import model_of, replay_repro, run_of
+    from parity.repro import RECORD, read_repro
+    from parity.sides import open_side
+
+    reports = report_paths(options)
+    require_writable_reports(*reports.values(), inputs=[folder / RECORD])
+    repro = read_repro(folder)
+    recorded = (repro.record.ref.get("spec", ""), repro.record.dut.get("spec", ""))
+    specs = (_engine("--ref", ref or recorded[0]), _engine("--dut", dut or recorded[1]))
+    run = run_of(repro, model_of(repro))
+    with Progress(quiet=quiet) as progress:
+        try:
+            sides = (
+                open_side("ref", specs[0], run, progress),
+                open_side("dut", specs[1], run, progress),
+            )
+            tree = replay_repro(repro, *sides, reproduce=typed)
+        except NotRunError as error:
+            write_not_run(error, (specs[0].text, specs[1].text), typed, reports)
+            raise
+    return write_reports(tree, reports, quiet=quiet)
+
+
+def _engine(option: str, text: str) -> EngineSpec:
+    spec = parse_spec(text, plugins(ENGINES))
+    if not isinstance(spec, EngineSpec):
+        raise InputError(f"{option} {text}: not an engine", "parity engines lists them")
+    return spec

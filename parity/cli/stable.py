@@ -1,0 +1,51 @@
+"""``parity stable``: one engine against itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from parity.cli.options import make_run
+from parity.cli.reporting import (
+    report_paths,
+    require_writable_reports,
+    write_not_run,
+    write_reports,
+)
+from parity.errors import InputError, NotRunError
+from parity.progress import Progress
+from parity.registry import ENGINES, plugins
+from parity.spec import EngineSpec, parse_spec
+
+
+def run_stable(
+    typed: str, *, engine: str, runs: int, steps: int, quiet: bool, **options: Any
+) -> int:
+    """Run ``parity stable``; returns the exit status."""
+    from parity.repeats import repeat_runs
+    from parity.sides import open_side
+
+    reports = report_paths(options)
+    require_writable_reports(*reports.values())
+    spec = parse_spec(engine, plugins(ENGINES))
+    if not isinstance(spec, EngineSpec):
+        raise InputError(f"--engine {engine}: not an engine", "parity engines lists them")
+    if runs < 2:
+        raise InputError(f"--n {runs}: nothing to compare run 1 with", "give --n 2 or more")
+    if steps < 1:
+        raise InputError(f"--steps {steps}: nothing to decode", "give --steps 1 or more")
+    run = make_run(n=steps, **options)
+    seed = int(options["seed"])
+    with Progress(quiet=quiet) as progress:
+        try:
+            tree = repeat_runs(
+                lambda: open_side("engine", spec, run, progress),
+                run,
+                runs,
+                seed=seed,
+                told=progress.update,
+            )
+        except NotRunError as error:
+            write_not_run(error, (engine, engine), typed, reports)
+            raise
+    tree.reproduce = typed
+    return write_reports(tree, reports, quiet=quiet)
