@@ -16,6 +16,8 @@ from parity.protocol import CAPABILITIES, REQUIRED, Engine, EngineSettings, Stat
 ENGINES = "parity.engines"
 PROBES = "parity.probes"
 REPORTS = "parity.reports"
+FUNCTION_GROUP = "parity.functions"
+FUNCTION_REPORTS = "parity.function_reports"
 INSTALL = "install parity first: pip install -e . (or the wheel)"
 
 
@@ -77,9 +79,24 @@ def engine_class(name: str) -> type[Engine]:
 
 
 def foreign_engine_class(path: str) -> type[Engine]:
-    """The class behind ``module:attr``, a user's own engine; the working folder is searched last.
+    """The class behind ``module:attr``, a user's own engine.
 
     Raises InputError: what is wrong here is the user's to mend.
+    """
+    found = foreign_object(path, "engine", "a class")
+    missing = _missing_member(found)
+    if missing:
+        raise InputError(
+            f"engine {path} lacks {missing} of the Engine Protocol",
+            f"it needs {', '.join(REQUIRED)}",
+        )
+    return found  # type: ignore[no-any-return]
+
+
+def foreign_object(path: str, kind: str, what: str) -> Any:
+    """The object behind ``module:attr``; the working folder is searched last.
+
+    ``kind`` and ``what`` name it in messages: an ``engine`` is ``a class``. Raises InputError.
     """
     module_name, _, attribute = path.partition(":")
     if (here := os.getcwd()) not in sys.path:
@@ -92,20 +109,13 @@ def foreign_engine_class(path: str) -> type[Engine]:
         if absent is not None and f"{module_name}.".startswith(f"{absent}."):
             next_step = "run in the folder that holds the module, or put that into PYTHONPATH"
         raise InputError(
-            f"engine {path}: {module_name} cannot be imported: {_said(error)}", next_step
+            f"{kind} {path}: {module_name} cannot be imported: {_said(error)}", next_step
         ) from error
     if not hasattr(module, attribute):
         near = difflib.get_close_matches(attribute, vars(module), 1)
-        hint = f"did you mean {module_name}:{near[0]}?" if near else "name a class of that module"
-        raise InputError(f"engine {path}: module {module_name} has no {attribute}", hint)
-    found = getattr(module, attribute)
-    missing = _missing_member(found)
-    if missing:
-        raise InputError(
-            f"engine {path} lacks {missing} of the Engine Protocol",
-            f"it needs {', '.join(REQUIRED)}",
-        )
-    return found  # type: ignore[no-any-return]
+        hint = f"did you mean {module_name}:{near[0]}?" if near else f"name {what} of that module"
+        raise InputError(f"{kind} {path}: module {module_name} has no {attribute}", hint)
+    return getattr(module, attribute)
 
 
 def checked_engine(found: Any, where: str) -> type[Engine]:
@@ -132,7 +142,9 @@ def _signature(member: str) -> str:
 
 def _kind(group: str) -> str:
     """``engine`` for ``parity.engines``."""
-    return group.removeprefix("parity.").removesuffix("s")
+    if group == FUNCTION_GROUP:
+        return "implementation"
+    return group.removeprefix("parity.").removesuffix("s").replace("_", " ")
 
 
 def _said(error: Exception) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 KERNELS = Path(__file__).parent / "kernels"
+FUNCTION_KERNELS = Path(__file__).parent / "function_kernels"
 
 
 def kernel_sources() -> dict[str, str]:
@@ -21,3 +22,12 @@ def sources_digest(sources: Mapping[str, str]) -> str:
     for name, text in sorted(sources.items()):
         state.update(f"{name}\0{text}\0".encode())
     return state.hexdigest()[:16]
+
+
+def function_sources() -> dict[str, str]:
+    """The kernels over whole arrays alone: elementary functions, and what counts their bits.
+
+    A unit of its own: the engine's kernels hold nothing of the device's library in the exact tier.
+    """
+    files = [*FUNCTION_KERNELS.glob("*.cu*"), KERNELS / "map_elementary.cu", *KERNELS.glob("*.cuh")]
+    return {path.name: path.read_text(encoding="utf-8") for path in sorted(files)}
