@@ -32,6 +32,10 @@ red *args:
 gpu *args:
     {{ python }} -m pytest -m gpu "$@"
 
+# every kernel under stress: orders, poison, sanitizers, PTX, the fallback compiler
+stress *args:
+    {{ python }} -m pytest -n 2 tests/engines/emu/test_stress.py tests/engines/emu/test_stress_red.py tests/engines/emu/test_stress_steps.py tests/engines/cuda/test_ptx.py tests/engines/cuda/test_ptx_allowed.py "$@"
+
 # start-up and warm diff times
 bench *args:
     {{ python }} tests/bench/run.py "$@"

@@ -83,15 +83,25 @@ def _compile_error(log: str, arch: str) -> InputError:
 
 
 def _binding() -> Any:
-    """CuPy's low-level NVRTC binding; its own compile path needs a driver."""
+    """CuPy's low-level NVRTC binding (its own compile path needs a driver), else the wheel's."""
     try:
         from cupy_backends.cuda.libs import nvrtc
 
         nvrtc.getVersion()
     except Exception as error:
-        reason = str(error).partition("\n")[0] or type(error).__name__
+        return _binding_of_the_wheel(error)
+    return nvrtc
+
+
+def _binding_of_the_wheel(no_cupy: Exception) -> Any:
+    """NVRTC by itself: enough to compile without CuPy, as a CI without a GPU does."""
+    from parity_cuda import nvrtc_wheel
+
+    try:
+        return nvrtc_wheel.open_wheel()
+    except OSError:
+        reason = str(no_cupy).partition("\n")[0] or type(no_cupy).__name__
         raise NotRunError(
             f"cuda: NVRTC is not usable: {reason}",
             "pip install -e '.[cuda13]' (or [cuda12]) in parity's folder; or use --dut emu",
-        ) from error
-    return nvrtc
+        ) from no_cupy

@@ -13,6 +13,18 @@ enum Order { kAscending = 0, kDescending = 1, kShuffled = 2 };
 enum State : uint8_t { kNew, kBlockWait, kWarpWait, kDone };
 constexpr int kLanes = 32;
 constexpr int kFibersAtOnce = 32;
+#ifdef EMU_TSAN
+// TSan follows 255 threads at a time from g++ 13 on; with more it forgets some, and misses races.
+// The threads of all blocks count on: number 223 shares what TSan knows with number 0. A prime, so
+// that the same thread of two blocks seldom does. Two blocks in a row share nothing up to 111
+// threads each; of larger ones that meet at barriers TSan may miss a race between the two.
+constexpr int kContexts = 223;
+// A stack used by two contexts in turn looks like a race: a multiple, and a whole block at a time.
+constexpr int kStacks = 5 * kContexts;
+#else
+constexpr int kStacks = kMaxThreads;
+#endif
+constexpr int kFiberRoom = (kStacks + kFibersAtOnce - 1) / kFibersAtOnce * kFibersAtOnce;
 
 struct Block;
 struct alignas(64) Thread {
@@ -23,9 +35,6 @@ struct alignas(64) Thread {
   Site site;            // where it waits
   State state;
   uint8_t from;  // a shuffle: the lane it reads
-#ifdef EMU_TSAN
-  void* context;
-#endif
 };
 
 // Lanes of one warp that wait for each other; found by the lowest lane of their mask.
@@ -35,7 +44,6 @@ struct Gathering {
   Site site;
 #ifdef EMU_TSAN
   unsigned round;
-  char sync[2];
 #endif
 };
 struct Warp {
@@ -53,12 +61,26 @@ struct SharedArray {
   uint64_t epoch;  // the block run that last filled it
 };
 
+#ifdef EMU_TSAN
+// What the threads of one block run synchronise by: bytes that TSan knows by their addresses.
+struct Syncs {
+  // Two in turn: a late thread must not inherit what others did after the barrier it left.
+  char barrier[2];
+  char warp[kMaxThreads / kLanes][kLanes][2];
+};
+// Memory of one block run, kept to the end of the launch: blocks run in no order.
+struct Kept {
+  Kept* next;
+};
+#endif
+
 struct Block {
   uint3 block_index;
   dim3 block_dim, grid_dim;
   int count;  // threads
   Order order;
   bool strict;
+  unsigned char poison;  // fills shared memory before the block's first look at it
   void (*call)(const char* args);
   const char* args;
 
@@ -80,18 +102,20 @@ struct Block {
 
   Fiber main;
   int fiber_count, free_count;
-  Fiber* free_fibers[kMaxThreads];
+  Fiber* free_fibers[kFiberRoom];
   char failure[512];
 #ifdef EMU_TSAN
   void* main_context;
+  void* contexts[kContexts];
+  int first_stack;  // of the running block; its context is the same, modulo kContexts
   char sync_start, sync_end;
-  // Two in turn: a late thread must not inherit what others did after the barrier it left.
-  char sync_barrier[2];
+  Syncs* syncs;
+  Kept* kept;
   unsigned round;
 #endif
   Warp warps[kMaxThreads / kLanes];
   Thread threads[kMaxThreads];
-  Fiber fibers[kMaxThreads];
+  Fiber fibers[kFiberRoom];
 };
 
 // The running block and thread. Not initial-exec: a process has room for some 100 such modules.
@@ -160,11 +184,17 @@ EMU_NOTSAN inline void release_group(Block* b, int first, unsigned lanes) {
 
 void run_threads();
 
-EMU_NOTSAN inline void set_current(Thread* t) {
+#ifdef EMU_TSAN
+EMU_NOTSAN inline int stack_of(Block* b, int index) { return (b->first_stack + index) % kStacks; }
+#endif
+
+EMU_NOTSAN inline void set_current(Block* b, Thread* t) {
   T = t;
 #ifdef EMU_TSAN
-  __tsan_switch_to_fiber(t->context, 1);  // 1: the switch itself orders nothing
+  // 1: the switch itself orders nothing
+  __tsan_switch_to_fiber(b->contexts[stack_of(b, t->index) % kContexts], 1);
 #endif
+  (void)b;
 }
 
 // Leaves the block for the code that started it; this fiber is never resumed.
@@ -190,7 +220,7 @@ __attribute__((format(printf, 1, 2), noreturn)) EMU_OUTLINE void fail(const char
 
 EMU_OUTLINE Fiber* take_fiber(Block* b, int index) {
 #ifdef EMU_TSAN
-  Fiber* fiber = &b->fibers[index];  // a stack used by two threads in turn looks like a race
+  Fiber* fiber = &b->fibers[stack_of(b, index)];
 #else
   Fiber* fiber = b->free_fibers[--b->free_count];
 #endif
@@ -218,7 +248,7 @@ EMU_NOTSAN inline void resume(Block* b, Thread* next, Fiber* mine, bool ends) {
     }
     next->fiber = take_fiber(b, next->index);
   }
-  set_current(next);
+  set_current(b, next);
   fiber_switch(mine, next->fiber, ends);
 }
 
@@ -278,7 +308,7 @@ EMU_OUTLINE int block_barrier(Site site, bool predicate) {
   Thread* t = T;
   Block* b = B;
 #ifdef EMU_TSAN
-  char* sync = &b->sync_barrier[b->round & 1];
+  char* sync = &b->syncs->barrier[b->round & 1];
   __tsan_release(sync);
 #endif
   if (b->strict && (b->alive < b->count || (b->waiting && b->barrier != site))) {
@@ -313,7 +343,7 @@ EMU_NOTSAN inline void run_thread(Block* b) {
 #endif
   b->call(b->args);
 #ifdef EMU_TSAN
-  __tsan_release(&b->sync_barrier[b->round & 1]);
+  __tsan_release(&b->syncs->barrier[b->round & 1]);
   __tsan_release(&b->sync_end);
 #endif
 }
@@ -360,13 +390,21 @@ EMU_NOTSAN inline void reset_block(Block* b, uint64_t random) {
   set_turn(b);
   // Two ways to mix warps: one far ahead of the others, or all side by side.
   b->run_ahead = b->order == kShuffled ? next_random(b) & 1 : b->order == kAscending;
-  if (b->dynamic_bytes) memset(b->dynamic, 0xff, b->dynamic_bytes);
+  if (b->dynamic_bytes) memset(b->dynamic, b->poison, b->dynamic_bytes);
 #ifdef EMU_ASAN
   b->main.bottom = nullptr;
 #endif
 }
 
 EMU_OUTLINE void clear_failed_block(Block* b) {
+#ifdef EMU_TSAN
+  // Its threads never end: what they have used must not look like a race with who frees it.
+  for (int i = 0; i < kContexts && b->contexts[i]; i++) {
+    __tsan_switch_to_fiber(b->contexts[i], 1);
+    __tsan_release(&b->sync_end);
+  }
+  __tsan_switch_to_fiber(b->main_context, 1);
+#endif
   memset(b->warps, 0, sizeof b->warps);
   b->free_count = 0;
   for (int i = b->fiber_count - 1; i >= 0; i--) b->free_fibers[b->free_count++] = &b->fibers[i];
@@ -382,15 +420,12 @@ EMU_OUTLINE bool run_block(Block* b, uint3 index, uint64_t random) {
   __tsan_release(&b->sync_start);
 #endif
   resume(b, next_thread(b), &b->main, false);
-#ifdef EMU_TSAN
-  __tsan_acquire(&b->sync_end);
-#endif
   if (!b->failure[0]) return true;
   clear_failed_block(b);
   return false;
 }
 
-// ---- shared memory: 0xff bytes (a NaN as float) before the block's first look at them
+// ---- shared memory: poisoned (0xff, a NaN as float) before the block's first look at it
 
 struct SharedSize {
   size_t bytes;
@@ -410,13 +445,13 @@ struct SharedSlot {
 template <class Tag, class Array>
 SharedSlot<Tag, Array> SharedSlot<Tag, Array>::slot;
 
-EMU_OUTLINE void poison_shared(SharedArray* array, uint64_t epoch) {
-  array->epoch = epoch;
+EMU_OUTLINE void poison_shared(SharedArray* array, Block* b) {
+  array->epoch = b->epoch;
 #ifdef EMU_TSAN
   // memset is intercepted and would count as a write by the thread that happens to come first.
-  for (size_t i = 0; i < array->bytes; i++) ((volatile unsigned char*)array->memory)[i] = 0xff;
+  for (size_t i = 0; i < array->bytes; i++) ((volatile unsigned char*)array->memory)[i] = b->poison;
 #else
-  memset(array->memory, 0xff, array->bytes);
+  memset(array->memory, b->poison, array->bytes);
 #endif
 }
 
@@ -424,7 +459,7 @@ template <class Tag, class Array>
 EMU_INLINE Array& shared_static() {
   Block* b = B;
   SharedArray* array = &b->shared[SharedSlot<Tag, Array>::slot.index];
-  if (array->epoch != b->epoch) poison_shared(array, b->epoch);
+  if (array->epoch != b->epoch) poison_shared(array, b);
   return *(Array*)array->memory;
 }
 

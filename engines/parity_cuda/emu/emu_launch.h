@@ -74,10 +74,7 @@ struct Thunk<Function> {
 // ---- running one launch
 
 #ifdef EMU_TSAN
-// TSan follows 255 threads at a time from g++ 13 on; with more it forgets some, and misses races.
-// So thread 250 shares what TSan knows with thread 0, and one OS thread runs all blocks.
-constexpr int kContexts = 250;
-constexpr bool kMayHelp = false;
+constexpr bool kMayHelp = false;  // contexts belong to the OS thread that made them
 #else
 constexpr bool kMayHelp = true;
 #endif
@@ -86,7 +83,7 @@ struct Spec {  // packed by launch.py
   uint32_t grid[3], block[3];
   uint64_t shared_bytes;
   uint64_t seed;
-  uint32_t order, threads, strict, unused;
+  uint32_t order, threads, strict, poison;
 };
 
 struct Job {
@@ -114,11 +111,14 @@ EMU_OUTLINE Block* new_block() {
   for (int i = 0; i < (int)kMaxThreads; i++) b->threads[i].index = i;
   b->shared = (SharedArray*)__builtin_calloc((size_t)shared_count + 1, sizeof(SharedArray));
   bool ok = b->shared != nullptr;
-  // One allocation an array: the address sanitizer finds an index past its end.
   int i = shared_count;
   for (const SharedSize* s = shared_sizes; ok && s; s = s->next) {
-    b->shared[--i] = {(char*)take_memory(s->bytes), s->bytes, 0};
+    b->shared[--i] = {nullptr, s->bytes, 0};
+#ifndef EMU_TSAN
+    // One allocation an array: the address sanitizer finds an index past its end.
+    b->shared[i].memory = (char*)take_memory(s->bytes);
     ok = b->shared[i].memory != nullptr;
+#endif
   }
   return ok ? b : nullptr;
 }
@@ -175,21 +175,53 @@ EMU_NOTSAN inline bool set_up(Block* b, const Job* j) {
   b->grid_dim = dim3(g[0], g[1], g[2]);
   b->order = (Order)j->spec->order;
   b->strict = j->spec->strict;
+  b->poison = (unsigned char)j->spec->poison;
   b->call = j->call;
   b->args = j->args;
   b->failure[0] = 0;
 #ifdef EMU_TSAN
-  for (int i = 0; i < b->count; i++) {
-    Thread* t = &b->threads[i];
-    if (t->context) continue;
-    t->context = i < kContexts ? __tsan_create_fiber(0) : b->threads[i % kContexts].context;
+  const uint64_t threads = (uint64_t)j->blocks * (uint64_t)b->count;
+  const int stacks = threads < (uint64_t)kStacks ? (int)threads : kStacks;
+  for (int i = 0; i < stacks && i < kContexts; i++) {
+    if (!b->contexts[i]) b->contexts[i] = __tsan_create_fiber(0);
   }
-  if (!more_fibers(b, b->count)) return false;
+  b->dynamic_bytes = j->spec->shared_bytes;
+  return more_fibers(b, stacks);
 #else
-  if (!more_fibers(b, 1)) return false;
+  return more_fibers(b, 1) && resize_dynamic(b, j->spec->shared_bytes);
 #endif
-  return resize_dynamic(b, j->spec->shared_bytes);
 }
+
+#ifdef EMU_TSAN
+// Races between blocks are seen only while nothing orders one block after another: each has its
+// own shared memory and its own objects to synchronise by, and the launch alone waits for all.
+EMU_OUTLINE void* keep(Block* b, size_t bytes) {
+  void* memory = take_memory(kSharedAlignment + bytes);
+  if (!memory) return nullptr;
+  Kept* head = (Kept*)memory;
+  head->next = b->kept;
+  b->kept = head;
+  return (char*)memory + kSharedAlignment;
+}
+EMU_OUTLINE bool own_memory(Block* b, uint32_t ordinal) {
+  b->first_stack = (int)((uint64_t)ordinal * (uint64_t)b->count % kStacks);
+  b->syncs = (Syncs*)keep(b, sizeof(Syncs));
+  b->dynamic = (char*)keep(b, b->dynamic_bytes);
+  bool ok = b->syncs && b->dynamic;
+  for (int i = 0; i < shared_count; i++) {
+    b->shared[i].memory = (char*)keep(b, b->shared[i].bytes);
+    ok = ok && b->shared[i].memory;
+  }
+  return ok;
+}
+EMU_OUTLINE void end_launch(Block* b) {
+  __tsan_acquire(&b->sync_end);
+  while (Kept* kept = b->kept) {
+    b->kept = kept->next;
+    __builtin_free(kept);
+  }
+}
+#endif
 
 EMU_NOTSAN inline uint3 index_of(uint32_t i, const uint32_t* grid) {
   return {i % grid[0], i / grid[0] % grid[1], i / grid[0] / grid[1]};
@@ -219,6 +251,9 @@ EMU_OUTLINE void run_blocks(Job* j, Block* b) {
     const uint32_t i = j->turn ? j->turn[k] : spec->order == kDescending ? j->blocks - 1 - k : k;
     // The schedule of a block comes from its number, whichever OS thread runs it.
     const uint64_t random = spec->seed * 0x2545f4914f6cdd1dull + i;
+#ifdef EMU_TSAN
+    if (!own_memory(b, k)) return keep_failure(j, "no memory for the shared arrays of a block");
+#endif
     if (!run_block(b, index_of(i, spec->grid), random)) return keep_failure(j, b->failure);
   }
 }
@@ -250,6 +285,9 @@ EMU_OUTLINE void work(Job* j) {
   }
   const uint64_t mode = set_float_mode(kDefaultFloatMode);
   run_blocks(j, b);
+#ifdef EMU_TSAN
+  end_launch(b);
+#endif
   set_float_mode(mode);
   park_block(b);
 }

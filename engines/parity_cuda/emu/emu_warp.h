@@ -63,7 +63,8 @@ EMU_OUTLINE uint64_t gather(Site site, int operation, unsigned mask, uint64_t gi
   t->from = (uint8_t)from;
   t->state = kWarpWait;
 #ifdef EMU_TSAN
-  char* sync = &g->sync[g->round & 1];
+  const int place = (int)(g - b->warps[first / kLanes].gatherings);
+  char* sync = &b->syncs->warp[first / kLanes][place][g->round & 1];
   // Shuffles and votes order no memory accesses (CUDA programming guide, warp shuffle functions).
   if (operation == kSyncWarp) __tsan_release(sync);
 #endif

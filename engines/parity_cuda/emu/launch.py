@@ -21,7 +21,7 @@ OrderName = Literal["ascending", "descending", "shuffled"]
 
 _ORDERS: dict[str, int] = {"ascending": 0, "descending": 1, "shuffled": 2}  # enum Order
 _SHAPE = struct.Struct("=6IQ")  # struct Spec, first half: grid, block, shared_bytes
-_SCHEDULE = struct.Struct("=Q4I")  # second half: seed, order, threads, strict, unused
+_SCHEDULE = struct.Struct("=Q4I")  # second half: seed, order, threads, strict, poison
 _ONES = (1, 1, 1)
 # Views an array's memory as nothing, for its address; refuses what is read-only or not contiguous.
 _view: Callable[[Any], ctypes.Array[ctypes.c_char]] = (ctypes.c_char * 0).from_buffer
@@ -47,13 +47,15 @@ class Schedule:
 
     ``seed`` matters for ``shuffled`` alone. ``threads`` is the number of OS threads that share
     the blocks. ``strict`` makes it a fault when a barrier is not reached by every thread at the
-    same line, or when a thread has returned before it.
+    same line, or when a thread has returned before it. ``poison`` is the byte that fills shared
+    memory before each block: no value may change a bit, either.
     """
 
     order: OrderName
     seed: int = 0
     threads: int = 1
     strict: bool = True
+    poison: int = 0xFF
 
     def __post_init__(self) -> None:
         """Refuse what the scheduler has no meaning for."""
@@ -61,12 +63,14 @@ class Schedule:
             raise ParityBug(f"no schedule {self.order!r}: one of {', '.join(_ORDERS)}")
         if not 1 <= self.threads <= 1024:
             raise ParityBug(f"a schedule has 1 to 1024 threads, not {self.threads}")
+        if not 0 <= self.poison <= 0xFF:
+            raise ParityBug(f"a poison is a byte, not {self.poison}")
 
     @cached_property
     def packed(self) -> bytes:
         """The second half of ``struct Spec``, made once."""
         seed = self.seed % 2**64
-        return _SCHEDULE.pack(seed, _ORDERS[self.order], self.threads, self.strict, 0)
+        return _SCHEDULE.pack(seed, _ORDERS[self.order], self.threads, self.strict, self.poison)
 
 
 class _Parameter(ctypes.Structure):

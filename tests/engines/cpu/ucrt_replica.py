@@ -113,8 +113,15 @@ def _expf_series(r: Doubles, changed: str) -> Doubles:
 # --- cosf and sinf ------------------------------------------------------------------------------
 
 
+def _fma_as_231(z: Doubles, p: Doubles, c: Doubles) -> Doubles:
+    """z * c + p: a disassembled vfmadd213 (z * p + c) read as if it were a vfmadd231."""
+    return fma64(z, c, p)
+
+
 def sin_polynomial(r: Doubles, changed: str = "") -> Doubles:
     z = r * r
+    if changed == "fma operands as 231":
+        return _polynomial_as_231(z, (tables.S9, tables.S7, tables.S5, tables.S3), r * z, r)
     if changed == "polynomials without fma":
         p = tables.S3 + z * (tables.S5 + z * (tables.S7 + z * tables.S9))
         return r + p * (r * z)
@@ -122,8 +129,20 @@ def sin_polynomial(r: Doubles, changed: str = "") -> Doubles:
     return fma64(p, r * z, r)
 
 
+def _polynomial_as_231(
+    z: Doubles, terms: tuple[np.float64, ...], last: Doubles, rest: Doubles
+) -> Doubles:
+    p, *others = terms
+    for term in others:
+        p = _fma_as_231(z, p, term)
+    return _fma_as_231(last, p, rest)
+
+
 def cos_polynomial(r: Doubles, changed: str = "") -> Doubles:
     z = r * r
+    if changed == "fma operands as 231":
+        terms = (tables.C10, tables.C8, tables.C6, tables.C4)
+        return _polynomial_as_231(z, terms, z * z, 1.0 - 0.5 * z)
     if changed == "polynomials without fma":
         p = tables.C4 + z * (tables.C6 + z * (tables.C8 + z * tables.C10))
         return (1.0 - 0.5 * z) + p * (z * z)

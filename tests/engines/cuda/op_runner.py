@@ -21,10 +21,11 @@ class WroteOutside(AssertionError):
 
 
 class OpRunner:
-    """Uploads, launches, downloads. Outputs start as garbage, with sentinel bytes behind them."""
+    """Uploads, launches, downloads. Outputs start as garbage, with sentinel bytes behind them; so
+    does scratch memory."""
 
-    def __init__(self, backend: Backend, name: str) -> None:
-        self.backend, self.name = backend, name
+    def __init__(self, backend: Backend, name: str, garbage: int = GARBAGE) -> None:
+        self.backend, self.name, self.garbage = backend, name, garbage
         self.ops = Ops(backend)
 
     def run(self, op_name: str, args: check.Args) -> check.Outputs:
@@ -43,7 +44,10 @@ class OpRunner:
         held = [self._output(spec) for spec in specs]
         method = getattr(self.ops, op_name)
         outputs = [buffer for _, buffer in held]
-        given = op_arguments(op_name, parameters(method), outputs, args, mask)
+        names = parameters(method)
+        given = op_arguments(op_name, names, outputs, args, mask)
+        if "scratch" in names:
+            given[names.index("scratch")].view(np.uint8)[...] = self.garbage
         sent = [self._sent(value) if at >= len(held) else value for at, value in enumerate(given)]
         method(*sent)
         for value, buffer in zip(given[len(held) :], sent[len(held) :], strict=True):
@@ -55,13 +59,13 @@ class OpRunner:
         """The whole memory, and the part of it that is the output."""
         shape, dtype = spec
         count = int(np.prod(shape)) * np.dtype(dtype).itemsize
-        whole = self.backend.upload(np.full(count + SENTINEL, GARBAGE, np.uint8))
+        whole = self.backend.upload(np.full(count + SENTINEL, self.garbage, np.uint8))
         return whole, whole[:count].view(dtype).reshape(shape)
 
     def _sent(self, value: Any) -> Any:
         return self.backend.upload(value) if isinstance(value, np.ndarray) else value
 
     def _taken(self, op_name: str, whole: Buffer, buffer: Buffer) -> np.ndarray[Any, np.dtype[Any]]:
-        if (self.backend.download(whole[-SENTINEL:]) != GARBAGE).any():
+        if (self.backend.download(whole[-SENTINEL:]) != self.garbage).any():
             raise WroteOutside(f"{op_name}: wrote past the end of its output")
         return self.backend.download(buffer)

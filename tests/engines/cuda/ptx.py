@@ -59,15 +59,17 @@ def by_nvcc(sources: Mapping[str, str], arch: str, flags: Collection[str] = nvrt
 
 
 def by_nvrtc(sources: Mapping[str, str], arch: str, flags: Collection[str] = nvrtc.FLAGS) -> str:
-    """PTX of all kernels by CuPy's NVRTC; needs no driver."""
-    from cupy_backends.cuda.libs import nvrtc as binding
-
+    """PTX of all kernels by NVRTC, as the engine finds it; needs no driver."""
+    binding = nvrtc._binding()
     names = sorted(sources)
     texts = [sources[name].encode() for name in names]
     encoded = [name.encode() for name in names]
     program = binding.createProgram(nvrtc.unit(sources), "kernels_unit.cu", texts, encoded)
     virtual = arch.replace("sm_", "compute_")
-    binding.compileProgram(program, [f"--gpu-architecture={virtual}", *flags])
+    try:
+        binding.compileProgram(program, [f"--gpu-architecture={virtual}", *flags])
+    except binding.NVRTCError as error:
+        raise AssertionError(f"{arch}: {binding.getProgramLog(program)}") from error
     ptx: str = binding.getPTX(program).decode()
     binding.destroyProgram(program)
     return ptx
@@ -80,7 +82,7 @@ def missing(compiler: str) -> str:
     try:
         nvrtc.nvrtc_version()
     except NotRunError:
-        return "ptx: CuPy's NVRTC is not installed"
+        return "ptx: NVRTC is not installed"
     return ""
 
 
@@ -113,6 +115,16 @@ def instructions(ptx: str) -> dict[str, list[str]]:
     ends = [found.start() for found in starts[1:]] + [len(ptx)]
     bodies = ((found[1], ptx[found.end() : end]) for found, end in zip(starts, ends, strict=True))
     return {name: _INSTRUCTION.findall(body[body.index("{") :]) for name, body in bodies}
+
+
+def inexact(ptx: str) -> dict[str, set[str]]:
+    """Kernel to its instructions that break a rule or fuse, for a list of what is allowed."""
+    fused = ("fma.rn.f32", "fma.rn.f64")
+    return {
+        kernel: {name for name in names
+                 if name.startswith(fused) or any(rule.search(name) for rule, _ in _RULES)}
+        for kernel, names in instructions(ptx).items()
+    }  # fmt: skip
 
 
 def faults(ptx: str, fma64: Collection[str] = (), fma32: Collection[str] = ()) -> list[str]:

@@ -18,7 +18,7 @@ from parity_cuda.emu import EmuModule, Schedule, build_module
 GOLDEN = Path(__file__).parents[2] / "golden"
 KERNELS = Path(__file__).parents[3] / "engines" / "parity_cuda" / "kernels"
 TWIN = Path(elementary.__file__)
-FILES = ("elementary.cuh", "elementary_tables.cuh", "map_elementary.cu")
+FILES = ("elementary.cuh", "elementary_tables.cuh", "map_elements.cuh", "map_elementary.cu")
 ROUTINES = ("expf", "cosf", "sinf", "logf")
 EVERY_FLOAT = 1 << 32
 SEED = 20_261_129

@@ -1,15 +1,17 @@
-"""NVRTC as the engine uses it: flags, messages, the cache. No device is needed, only CuPy."""
+"""NVRTC as the engine uses it: flags, messages, the cache. No device is needed, only its wheel."""
 
 from __future__ import annotations
 
 import sys
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
 
 from parity.errors import InputError, NotRunError
-from parity_cuda import nvrtc
+from parity_cuda import nvrtc, nvrtc_wheel
 from parity_cuda.sources import kernel_sources
+from tests.engines.needed import lack
 
 ARCH = "sm_90"
 FUSIBLE = {
@@ -19,11 +21,25 @@ FUSIBLE = {
 
 @pytest.fixture
 def usable() -> None:
-    """Skip where there is no NVRTC."""
+    """Skip where there is no NVRTC; CI may not be without it."""
     try:
         nvrtc.nvrtc_version()
     except NotRunError:
-        pytest.skip("nvrtc: CuPy's NVRTC is not installed")
+        lack("nvrtc: NVRTC is not installed")
+
+
+@pytest.fixture
+def no_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CuPy cannot be imported."""
+    for name in ("cupy_backends", "cupy_backends.cuda", "cupy_backends.cuda.libs"):
+        monkeypatch.setitem(sys.modules, name, None)
+
+
+@pytest.fixture
+def no_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No package of NVIDIA's is installed."""
+    monkeypatch.setattr(nvrtc_wheel, "find_spec", lambda name: None)
+    monkeypatch.setattr(nvrtc_wheel, "open_wheel", nvrtc_wheel.open_wheel.__wrapped__)
 
 
 @pytest.fixture
@@ -33,12 +49,41 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-def test_without_cupy_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("cupy_backends", "cupy_backends.cuda", "cupy_backends.cuda.libs"):
-        monkeypatch.setitem(sys.modules, name, None)
+@pytest.mark.usefixtures("no_cupy", "no_wheel")
+def test_without_cupy_the_message_says_what_to_install() -> None:
     with pytest.raises(NotRunError, match="cuda: NVRTC is not usable: ") as raised:
         nvrtc.compile_cubin(FUSIBLE, ARCH)
     assert "pip install" in raised.value.next_step
+
+
+@pytest.mark.usefixtures("usable", "no_cupy")
+def test_without_cupy_the_wheel_compiles() -> None:
+    assert isinstance(nvrtc._binding(), nvrtc_wheel.Library)
+    cubin, log = nvrtc.compile_cubin(FUSIBLE, ARCH)
+    assert cubin.startswith(b"\x7fELF")
+    assert log == ""
+    broken = {"broken.cu": 'extern "C" __global__ void broken() { nothing(); }\n'}
+    with pytest.raises(InputError, match=r"for sm_90: broken\.cu\(1\): error: .*nothing"):
+        nvrtc.compile_cubin(broken, ARCH)
+
+
+@pytest.mark.usefixtures("no_wheel")
+def test_no_wheel() -> None:
+    with pytest.raises(OSError, match="neither CuPy nor a wheel"):
+        nvrtc_wheel.open_wheel()
+
+
+def test_the_newest_wheel_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By number: 9 is older than 13. These are no libraries, so the message names the choice."""
+    for folder, version in (("cuda_nvrtc", 9), ("cu13", 13), ("cuda_nvrtc", 12)):
+        (tmp_path / folder / "lib").mkdir(parents=True, exist_ok=True)
+        (tmp_path / folder / "lib" / f"libnvrtc.so.{version}").write_text("no library\n")
+        (tmp_path / folder / "lib" / f"libnvrtc-builtins.so.{version}.9").write_text("\n")
+    spec = ModuleSpec("nvidia", None, is_package=True)
+    spec.submodule_search_locations = [str(tmp_path)]
+    monkeypatch.setattr(nvrtc_wheel, "find_spec", lambda name: spec)
+    with pytest.raises(OSError, match=r"cu13/lib/libnvrtc\.so\.13"):
+        nvrtc_wheel.open_wheel.__wrapped__()
 
 
 def test_every_kernel_is_in_the_unit() -> None:

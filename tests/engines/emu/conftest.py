@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from parity_cuda.emu import EmuModule, Schedule, build_module
+from tests.engines.emu.stress_builds import Builds
 
 CUDA = Path(__file__).parent / "cuda"
 SCHEDULES = {
@@ -30,6 +31,14 @@ def cache_base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PARITY_CACHE", str(shared))
         yield shared
+
+
+@pytest.fixture(scope="session")
+def builds(request: pytest.FixtureRequest, cache_base: Path) -> Builds:
+    """Modules of the stress tests; with pytest's cache they outlive the session."""
+    cache = getattr(request.config, "cache", None)
+    cache_base.mkdir(exist_ok=True)
+    return Builds(cache.mkdir("emu") if cache else cache_base, cache_base)
 
 
 @pytest.fixture(scope="session")

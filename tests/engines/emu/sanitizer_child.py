@@ -1,6 +1,7 @@
 """Run kernels of cuda/ under a sanitizer, each in a fork: MODE ORDER CASE... -> JSON on stdout.
 
-A case is a kernel, or kernel@threads. This process has the sanitizer's runtime (sanitizer_env).
+A case is a kernel, kernel@threads or kernel@threadsxblocks. This process has the sanitizer's
+runtime (sanitizer_env).
 """
 
 import ctypes
@@ -22,12 +23,11 @@ BUFFER = np.random.default_rng(1).standard_normal(4 * THREADS).astype(np.float32
 
 
 def run_fault(module: EmuModule, name: str, schedule: Schedule) -> None:
-    kernel, _, count = name.partition("@")
-    threads = int(count or 64)
+    kernel, _, shape = name.partition("@")
+    threads, grid = (int(count) for count in f"{shape or 64}x1".split("x")[:2])
     result = np.zeros(4 * THREADS, np.float32)
     args = (BUFFER[:threads], result[:threads])
     shared = 4 * threads if "dynamic" in kernel else 0
-    grid = 2 if kernel == "ok_atomic" else 1
     module.launch(kernel, (grid,), (threads,), args, shared_bytes=shared, schedule=schedule)
 
 

@@ -213,20 +213,3 @@ def test_instances_of_a_template_have_shared_memory_of_their_own() -> None:
     module = EmuModule(build_module({"a.cu": text}))
     module.launch("k", (1,), (8,), (y,), schedule=ASCENDING)
     assert y.tolist() == [12] * 8
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("cache_base")
-def test_ziglang_gives_the_same_bits(
-    given: Inputs,
-    wanted: dict[str, bytes],
-    cuda_text: Callable[[str], str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    pytest.importorskip("ziglang")
-    monkeypatch.setenv("PATH", "")
-    compiler = find_compiler()
-    assert "ziglang" in compiler.command
-    monkeypatch.undo()
-    built = build_module({name: cuda_text(name) for name in GOOD}, compiler=compiler)
-    assert run_all(EmuModule(built), given, ASCENDING) == wanted

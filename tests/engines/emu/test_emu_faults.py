@@ -112,6 +112,23 @@ def test_unwritten_dynamic_memory_is_nan(faults: EmuModule, schedule: Schedule) 
         assert set(y.view(np.uint32)) == {NAN_WORD}
 
 
+@pytest.mark.parametrize("poison", [0x00, 0x55, 0xD5])
+def test_unwritten_memory_has_the_poison_asked_for(faults: EmuModule, poison: int) -> None:
+    schedule = Schedule("shuffled", seed=1, poison=poison)
+    words = np.frombuffer(run(faults, "unwritten_shared", schedule), np.uint32)
+    assert set(words[32:]) == {poison * 0x01010101}
+    y = np.zeros(THREADS, np.float32)
+    args, size = (X, y), 4 * THREADS
+    faults.launch("unwritten_dynamic", (1,), (THREADS,), args, shared_bytes=size, schedule=schedule)
+    assert set(y.view(np.uint32)) == {poison * 0x01010101}
+
+
+@pytest.mark.parametrize("poison", [-1, 256])
+def test_impossible_poison(poison: int) -> None:
+    with pytest.raises(ParityBug, match=f"a poison is a byte, not {poison}"):
+        Schedule("ascending", poison=poison)
+
+
 RETURNED = (
     r"block \(0,0,0\): thread \d+ (waits in __syncthreads at faults\.cu:LINE, but \d+ of 64 "
     r"threads have returned|returned while \d+ threads wait in __syncthreads at faults\.cu:LINE)"

@@ -48,6 +48,10 @@ extern "C" __global__ void float_atomic(const float* x, float* y) {
 extern "C" __global__ void blocks_share_a_word(const float*, float* y) {
   if (threadIdx.x == 0) y[0] = (float)blockIdx.x;
 }
+// no atomic: blocks that run at the same time lose counts, blocks one after another never do
+extern "C" __global__ void blocks_count(const float*, float* y) {
+  if (threadIdx.x == 0) y[0] = y[0] + 1.0f;
+}
 extern "C" __global__ void unwritten_shared(const float*, float* y) {
   __shared__ float s[256];
   if (threadIdx.x < 32) s[threadIdx.x] = 1.0f;
@@ -147,6 +151,17 @@ extern "C" __global__ void ok_locals(const float* x, float* y) {
   float l[8];
   fill(l, x[threadIdx.x]);
   y[threadIdx.x] = ((l[0] + l[1]) + (l[2] + l[3])) + ((l[4] + l[5]) + (l[6] + l[7]));
+}
+// shared memory and barriers of each block are its own
+extern "C" __global__ void ok_blocks(const float* x, float* y) {
+  __shared__ float part[256];
+  const int t = threadIdx.x, n = blockDim.x;
+  for (int i = 0; i < 3; ++i) {
+    part[t] = x[t] + (float)i;
+    __syncthreads();
+    if (t < 4) y[blockIdx.x * 4 + t] = part[n - 1 - t] + part[t];
+    __syncthreads();
+  }
 }
 extern "C" __global__ void ok_barriers(const float* x, float* y) {
   __shared__ float part[256];

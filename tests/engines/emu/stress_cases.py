@@ -1,0 +1,267 @@
+"""Launches for every kernel there is: small odd shapes, one to three rows, every mask it reads.
+
+An op's inputs are the oracle's and the twins' cases, one of each shape. Kernels that are no op's
+run through the code that launches them in the product. What a case gives is all that its kernels
+wrote, as arrays on the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+
+from parity.protocol import ELEMENTARY
+from parity.tally import EVERY_FLOAT, Tally
+from parity_cuda import functions, tally
+from parity_cuda.backend import Backend
+from parity_cuda.own_functions import own_values
+from parity_cuda.selftest import CHECKS, INPUTS
+from parity_cuda.tap import DIGEST_THREADS, JOB, RESULT
+from tests.engines.cuda import twin_cases
+from tests.engines.cuda.op_runner import OpRunner
+from tests.engines.kernel_texts import Kernel, all_sources, kernels
+from tests.oracle import check, inputs
+from tests.oracle.values import generator
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Arrays = tuple[Array, ...]
+
+LARGEST = 3_000  # elements of all inputs of one case: a sanitizer runs it in milliseconds
+MANY_ROWS = 33  # one more than a launch of q4_matvec_rows and f32_matvec_rows takes
+ROWS = (1, 2, 3)
+WITHOUT_ROWS = frozenset({"conv_step", "decay_rates", "delta_step"})  # one row a launch
+OPS = (*inputs.OPS, *twin_cases.TABLES)
+KERNELS: dict[str, Kernel] = kernels(all_sources())
+MAPS = (functions.DeviceReplica, functions.DeviceExpViaDouble, functions.DeviceLibrary,
+        functions.DeviceIntrinsics)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Case:
+    """Something to run on a backend whose memory starts as ``garbage`` bytes. ``group``: the op, or
+    what the kernels are for; ``rows``: M, 0 where there is none."""
+
+    group: str
+    label: str
+    rows: int
+    run: Callable[[Backend, int], Arrays]
+
+    def __str__(self) -> str:
+        """``rmsnorm [random, 13 wide]``."""
+        return f"{self.group} [{self.label}]"
+
+
+@cache
+def all_cases() -> dict[str, list[Case]]:
+    """Every case by its group, the same in every process."""
+    groups = {op: list(_op_cases(op)) for op in OPS}
+    others = (_maps, _own_maps, _exp64, _tallies, _digests, _moves, _selftests)
+    for case in (case for make in others for case in make()):
+        groups.setdefault(case.group, []).append(case)
+    return groups
+
+
+# --- ops ------------------------------------------------------------------------------------------
+
+Inputs = tuple[str, tuple[check.Spec, ...], check.Args]
+
+
+def _op_cases(op: str) -> Iterator[Case]:
+    for mask in KERNELS[op].masks():
+        for label, specs, args in _shapes(op, exact=mask == 0):
+            rows = 0 if op in WITHOUT_ROWS else specs[0][0][0]
+            yield Case(op, f"{label} | {mask:#x}", rows, _op_run(op, specs, args, mask))
+
+
+def _op_run(op: str, specs: tuple[check.Spec, ...], args: check.Args, mask: int) -> Any:
+    def run(backend: Backend, garbage: int) -> Arrays:
+        given = tuple(each.copy() if isinstance(each, np.ndarray) else each for each in args)
+        outputs = OpRunner(backend, "stress", garbage).run_for(op, given, specs, mask)
+        return (*outputs, *(each for each in given if isinstance(each, np.ndarray)))
+
+    return run
+
+
+def _table(op: str, exact: bool) -> Iterator[Inputs]:
+    if op in twin_cases.TABLES:
+        yield from twin_cases.cases_of(op)
+        return
+    # With the exact tier the experts' probabilities are NaN: nothing may read them.
+    for label, args in (inputs.cases if exact else inputs.variant_cases)(op):
+        yield label, check.output_specs(op, args), args
+
+
+@cache
+def _shapes(op: str, exact: bool) -> list[Inputs]:
+    """One case of each shape that is small enough, and what is missing of one to three rows."""
+    found = {tuple(map(np.shape, args)): (label, specs, args)
+             for label, specs, args in _table(op, exact) if _size(args) <= LARGEST}  # fmt: skip
+    chosen = list(found.values())
+    counts = {specs[0][0][0] for _, specs, _ in chosen}
+    for rows in ROWS if op not in WITHOUT_ROWS else ():
+        if rows not in counts:
+            chosen.append(_cut(next(each for each in chosen if each[1][0][0][0] > rows), rows))
+    if op in ("q4_matvec", "f32_matvec"):
+        label, _, (*weights, x) = max(chosen, key=lambda each: each[1][0][0][1])
+        args = (*weights, np.resize(x, (MANY_ROWS, x.shape[1])))
+        chosen.append((f"{label}, {MANY_ROWS} times", check.output_specs(op, args), args))
+    return chosen
+
+
+def _size(args: check.Args) -> int:
+    return sum(np.size(each) for each in args)
+
+
+def _cut(case: Inputs, rows: int) -> Inputs:
+    """The first rows alone: of the outputs, and of each input that has as many as they have."""
+    label, specs, args = case
+    have = specs[0][0][0]
+    cut = tuple(a[:rows].copy() if np.ndim(a) > 1 and len(a) == have else a for a in args)
+    kept = tuple(((rows, *shape[1:]), dtype) for shape, dtype in specs)
+    return f"{label}, {rows} rows of {have}", kept, cut
+
+
+# --- functions over arrays ------------------------------------------------------------------------
+
+COUNTS = (1, 2, 3, 255, 300)  # around a block of 256
+
+
+def _floats(label: str, count: int) -> Array:
+    """Any bit patterns but NaNs, and values that a function does more with than saturate."""
+    rng = generator(label)
+    bits = rng.integers(0, EVERY_FLOAT, count, dtype=np.uint32).view(np.float32)
+    tame = (8 * rng.standard_normal(count)).astype(np.float32)
+    return np.where(np.isnan(bits) | (rng.random(count) < 0.7), tame, bits)
+
+
+def _maps() -> Iterator[Case]:
+    for implementation in MAPS:
+        for name in implementation.functions:
+            group = f"{implementation.kernels}_{name}"
+            for count in COUNTS:
+                x = _floats(f"{group} {count}", count)
+                yield Case(group, f"{count} values", 0, _map_run(implementation, name, x))
+
+
+def _map_run(implementation: Any, name: str, x: Array) -> Any:
+    return lambda backend, _: (implementation(backend).evaluate(name, x),)
+
+
+def _own_maps() -> Iterator[Case]:
+    for name in sorted(set(ELEMENTARY) - {"logf"}):  # logf: map_logf
+        for mask in KERNELS[f"map_own_{name}"].masks():
+            for count in COUNTS:
+                x = _floats(f"own {name} {count}", count)
+                label = f"{count} values | {mask:#x}"
+                yield Case(f"map_own_{name}", label, 0, _own_run(name, x, mask))
+
+
+def _own_run(name: str, x: Array, mask: int) -> Any:
+    return lambda backend, _: (own_values(backend, name, x, mask),)
+
+
+def _exp64() -> Iterator[Case]:
+    for count in COUNTS:
+        x = _floats(f"exp64 {count}", count).astype(np.float64)
+        yield Case("map_exp64", f"{count} values", 0, lambda backend, _, x=x: (
+            functions.DeviceExpViaDouble(backend).exp64(x),))  # fmt: skip
+
+
+# --- tallies --------------------------------------------------------------------------------------
+
+# First bit pattern and count: every class of value, blocks of 256, a launch without a tail.
+RANGES = ((0, 1), (0x7F7FFF00, 515), (0x007FFF80, 256), (0xFFFFFF00, 256), (0x3F000000, 900))
+# In blocks of 32, too: TSan sees a race between two blocks of up to 111 threads (emu_block.h).
+BLOCKS = (tally.BLOCK, 32)
+
+
+class Planted:
+    """A function whose results are its input's bits, changed in some places by ``flip``."""
+
+    def __init__(self, backend: Backend, flip: int) -> None:
+        self.backend, self.flip = backend, flip
+
+    def evaluate_into(self, function: str, out: Any, x: Any) -> None:
+        """Bits of x with some bits turned over where a hash of them says so."""
+        bits = self.backend.download(x).view(np.uint32)
+        mixed = bits * np.uint32(0x9E3779B1)
+        turned = np.where(mixed >> 30 == 0, bits ^ (mixed & np.uint32(self.flip)), bits)
+        self.backend.write(out, turned.view(np.float32))
+
+
+def _tallies() -> Iterator[Case]:
+    for start, count in RANGES:
+        for bounded, block in product((False, True), BLOCKS):
+            name = f"{count} pairs from {start:#x} by {block}{', bounded' if bounded else ''}"
+            yield Case("tally", name, 0, _tally_run(start, count, bounded, block))
+
+
+def _tally_run(start: int, count: int, bounded: bool, block: int) -> Any:
+    def run(backend: Backend, _: int) -> Arrays:
+        sides = Planted(backend, 0), Planted(backend, 0xFF80_000F)
+        pairs = tally.DevicePairs("expf", *sides, bounded)  # type: ignore[arg-type]
+        with patch.object(tally, "BLOCK", block):
+            pairs.add_range(start, count)
+        total = Tally()
+        pairs.move_to(total)
+        return (total.words,)
+
+    return run
+
+
+# --- the engine's own -----------------------------------------------------------------------------
+
+
+def _digests() -> Iterator[Case]:
+    for lengths in ((1,), (8, 4, 260), tuple(range(1, 36))):
+        yield Case("digest", f"{len(lengths)} buffers", 0, _digest_run(lengths))
+
+
+def _digest_run(lengths: tuple[int, ...]) -> Any:
+    def run(backend: Backend, garbage: int) -> Arrays:
+        rng = generator(f"digest {lengths}")
+        held = [backend.upload(rng.integers(0, 256, length, np.uint8)) for length in lengths]
+        jobs = np.zeros(len(lengths), JOB)
+        jobs["data"] = [backend.address(buffer) for buffer in held]
+        jobs["bytes"] = lengths
+        jobs["is_float"] = [length % 4 == 0 for length in lengths]
+        results = backend.upload(np.full(len(lengths) * RESULT.itemsize, garbage, np.uint8))
+        table = backend.upload(jobs.view(np.uint8))
+        args = [results, table, np.uint64(0xCBF29CE484222325), np.int32(len(lengths))]
+        blocks = -(-len(lengths) // DIGEST_THREADS)
+        backend.launch("digest", (blocks,), DIGEST_THREADS, args)
+        return (backend.download(results),)
+
+    return run
+
+
+def _moves() -> Iterator[Case]:
+    for dtype in (np.float32, np.int32, np.int8):
+        for index in (0, 4):
+            label = f"element {index} of five {np.dtype(dtype)}"
+            yield Case("move_element", label, 0, _move_run(dtype, index))
+
+
+def _move_run(dtype: type, index: int) -> Any:
+    def run(backend: Backend, _: int) -> Arrays:
+        buffer = backend.upload(np.array([3, -1, 0, 7, -5], dtype))
+        kind = np.int32(buffer.dtype.itemsize), np.int32(dtype is np.float32)
+        backend.launch("move_element", (1,), 1, [buffer, np.int64(index), *kind])
+        return (backend.download(buffer),)
+
+    return run
+
+
+def _selftests() -> Iterator[Case]:
+    def run(backend: Backend, _: int) -> Arrays:
+        out = backend.empty((len(CHECKS),), np.uint32)
+        backend.launch("selftest", (1,), 1, [out, backend.upload(INPUTS)])
+        return (backend.download(out),)
+
+    yield Case("selftest", "as at the start", 0, run)

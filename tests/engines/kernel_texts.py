@@ -1,0 +1,106 @@
+"""What the kernels' texts say of each kernel: its file, its arguments, the variants it reads."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+
+from parity.variants import EXCLUSIVE, VARIANTS, variant_mask
+from parity_cuda.sources import FUNCTION_KERNELS, KERNELS
+
+_MACRO = re.compile(r"^MAP\((\w+), (\w+)\)$", re.MULTILINE)
+_MAPPED = (
+    r'extern "C" __global__ void \1(float* out, const float* x, long long n) '
+    r"{ map_elements<\2>(out, x, n); }"
+)
+_BOUNDS = re.compile(r"__launch_bounds__\(\d+\)\s*")
+_COMMENT = re.compile(r"//[^\n]*|^#define(?:[^\n]*\\\n)*[^\n]*", re.MULTILINE)
+_FUNCTION = re.compile(
+    r"(?P<kind>__global__|__device__)[^;{}()]*?\b(?P<name>\w+)\s*\((?P<parameters>[^()]*)\)"
+    r"\s*(?:const\s*)?\{"
+)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One ``__global__`` function. ``reads``: names of the variants that its mask can swap in."""
+
+    name: str
+    file: str
+    parameters: tuple[str, ...]
+    reads: frozenset[str]
+
+    def masks(self) -> tuple[int, ...]:
+        """The exact tier, and every set of the variants it reads that may stand together."""
+        names = sorted(self.reads)
+        sets = [frozenset(c) for n in range(len(names) + 1) for c in combinations(names, n)]
+        allowed = [each for each in sets if not any(each.issuperset(pair) for pair in EXCLUSIVE)]
+        return tuple(sorted(variant_mask(each) for each in allowed))
+
+
+@dataclass(frozen=True)
+class _Function:
+    kernel: bool
+    parameters: tuple[str, ...]
+    body: str
+
+
+def all_sources() -> dict[str, str]:
+    """Every kernel text there is, the engine's and the functions', by file name."""
+    paths = [path for folder in (KERNELS, FUNCTION_KERNELS) for path in folder.glob("*.cu*")]
+    texts = {path.name: path.read_text(encoding="utf-8") for path in sorted(paths)}
+    assert len(texts) == len(paths), "two kernel files share a name"
+    return texts
+
+
+def kernels(sources: Mapping[str, str]) -> dict[str, Kernel]:
+    """Every kernel of these texts by name; one that stands in the macro MAP counts."""
+    found: dict[str, Kernel] = {}
+    texts = {file: written_out(text) for file, text in sources.items()}
+    shared = dict(each for file, text in texts.items() if file.endswith(".cuh")
+                  for each in _functions(text))  # fmt: skip
+    for file, text in texts.items():
+        own = shared | dict(_functions(text))
+        for name, function in own.items() if file.endswith(".cu") else ():
+            if function.kernel:
+                takes_mask = "variants" in function.parameters
+                reads = _reads(name, own, set()) if takes_mask else frozenset()
+                assert name not in found, f"two kernels are named {name}"
+                found[name] = Kernel(name, file, function.parameters, reads)
+    return found
+
+
+def written_out(text: str) -> str:
+    """The text with each use of the macro MAP as the kernel that it stands for."""
+    return _MACRO.sub(_MAPPED, text)
+
+
+def _functions(text: str) -> Iterator[tuple[str, _Function]]:
+    code = _BOUNDS.sub("", _COMMENT.sub("", text))
+    for head in _FUNCTION.finditer(code):
+        names = tuple(re.findall(r"(\w+)\s*(?:,|$)", head["parameters"]))
+        body = code[head.end() : _end(code, head.end())]
+        yield head["name"], _Function(head["kind"] == "__global__", names, body)
+
+
+def _end(code: str, at: int) -> int:
+    """Where the brace closes that was opened just before ``at``."""
+    depth = 1
+    for mark in re.finditer(r"[{}]", code[at:]):
+        depth += 1 if mark[0] == "{" else -1
+        if depth == 0:
+            return at + mark.start()
+    raise AssertionError("a function does not end")
+
+
+def _reads(name: str, functions: Mapping[str, _Function], seen: set[str]) -> frozenset[str]:
+    """Variants named in a function's body, or in that of one that it names."""
+    seen.add(name)
+    words = set(re.findall(r"\w+", functions[name].body))
+    found = {variant for variant in VARIANTS if variant.upper() in words}
+    for called in sorted(words & set(functions)):
+        if called not in seen:
+            found |= _reads(called, functions, seen)
+    return frozenset(found)
