@@ -36,6 +36,10 @@ gpu *args:
 stress *args:
     {{ python }} -m pytest -n 2 tests/engines/emu/test_stress.py tests/engines/emu/test_stress_red.py tests/engines/emu/test_stress_steps.py tests/engines/cuda/test_ptx.py tests/engines/cuda/test_ptx_allowed.py "$@"
 
+# seeded faults against an independent oracle, equal pairs, other tools
+study *args:
+    {{ python }} -m tests.study.run "$@"
+
 # start-up and warm diff times
 bench *args:
     {{ python }} tests/bench/run.py "$@"

@@ -7,16 +7,19 @@ hash of the text of the first i+1 lines. Where two chains part, no later digest 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
 
-from parity.compare import dump_order, entries_by_key, segment_names
 from parity.dump import Dump, Entry
-from parity.fnv import BASES, fnv1a64
+from parity.errors import InputError
+from parity.fnv import BASES, fnv1a64_prefixes
 from parity.keys import Key, KeyOrder
+from parity.matching import dump_order, segment_names
 from parity.tree import Search
 
 Chain = Sequence[int] | Callable[[int], int]
-_Item = tuple[str, Entry]  # segment and entry
+Item = tuple[str, Entry]  # segment and entry
 
 
 def chain(entries_in_order: Iterable[Entry], basis: int = BASES["fnv1a64"]) -> list[int]:
@@ -26,12 +29,8 @@ def chain(entries_in_order: Iterable[Entry], basis: int = BASES["fnv1a64"]) -> l
 
 def chain_lines(lines: Iterable[str], basis: int = BASES["fnv1a64"]) -> list[int]:
     """The chained digest after each line, each an int in 0..2^64-1."""
-    digests = []
-    digest = basis
-    for line in lines:
-        digest = fnv1a64(f"{line}\n".encode(), digest)
-        digests.append(digest)
-    return digests
+    texts = [f"{line}\n".encode() for line in lines]
+    return fnv1a64_prefixes(b"".join(texts), [*accumulate(map(len, texts))], basis)
 
 
 def bisect_first(
@@ -68,9 +67,9 @@ def first_by_bisection(ref: Dump, dut: Dump) -> tuple[Key | None, Search]:
     that are not finite are not looked at. Raises InputError for a key given twice.
     """
     order = dump_order(ref, dut)
-    sides = [_in_order(side, segment_names(ref, dut), order) for side in (ref, dut)]
+    sides = [in_order(side, segment_names(ref, dut), order) for side in (ref, dut)]
     typed = _typed(sides[0]) & _typed(sides[1])
-    ref_chain, dut_chain = (chain_lines(_lines(side, typed)) for side in sides)
+    ref_chain, dut_chain = (chain_lines(line_texts(side, typed)) for side in sides)
     index, looks = bisect_first(ref_chain, dut_chain)
     total = len(sides[0]) + len(sides[1])
     if index is None:
@@ -91,20 +90,35 @@ def _read(side: Chain, index: int) -> int:
     return side(index) if callable(side) else side[index]
 
 
-def _in_order(dump: Dump, segments: Iterable[str], order: KeyOrder) -> list[_Item]:
+def in_order(dump: Dump, segments: Iterable[str], order: KeyOrder) -> list[Item]:
+    """Entries segment by segment, in ``order``; raises InputError for a key given twice."""
     items = []
     for segment in segments:
-        by_key = entries_by_key(dump, segment)
+        by_key = _by_key(dump, segment)
         items += [(segment, by_key[key]) for key in sorted(by_key, key=order)]
     return items
 
 
-def _typed(items: Iterable[_Item]) -> set[tuple[str, Key]]:
+def _by_key(dump: Dump, segment: str) -> dict[Key, Entry]:
+    """One segment's entries by key; raises InputError for a key given twice."""
+    entries = dump.segments.get(segment, [])
+    by_key = {entry.key: entry for entry in entries}
+    if len(by_key) != len(entries):
+        counted = Counter(entry.key for entry in entries)
+        twice = next(key for key, count in counted.items() if count > 1)
+        raise InputError(
+            f"{dump.source}: key {twice} appears twice in its segment",
+            "write the dump again, with one line for each key",
+        )
+    return by_key
+
+
+def _typed(items: Iterable[Item]) -> set[tuple[str, Key]]:
     """Keys whose type was recorded: a type counts only where both sides recorded one."""
     return {(segment, entry.key) for segment, entry in items if entry.type is not None}
 
 
-def _lines(items: Iterable[_Item], typed: set[tuple[str, Key]]) -> Iterable[str]:
+def line_texts(items: Iterable[Item], typed: set[tuple[str, Key]]) -> Iterable[str]:
     """The chained text of each item; a segment's name stands before its first line."""
     previous = ""
     for segment, entry in items:

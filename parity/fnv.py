@@ -11,6 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
 
 PRIME = 0x100000001B3
@@ -49,6 +51,32 @@ def fnv1a64_array(array: np.ndarray, basis: int = BASES["fnv1a64"]) -> int:
     return value
 
 
+def fnv1a64_prefixes(data: bytes, ends: Sequence[int], basis: int = BASES["fnv1a64"]) -> list[int]:
+    """The hash of ``data[:end]`` for each of ``ends``, which rise from 1 to at most the length.
+
+    With the sum of the module's text divided by P^n, all prefixes of a block are one running sum:
+    ``hash of n bytes = P^n * (h0 + sum of P^-i * (u_i - low_i))``, i from 0. P is odd, so that it
+    has an inverse mod 2^64.
+    """
+    import numpy as np
+
+    whole, wanted = np.frombuffer(data, np.uint8), np.array(ends, np.int64)
+    powers = _powers(min(whole.size, _BLOCK))[::-1]
+    inverse = np.full(powers.size, pow(PRIME, -1, 1 << 64), np.uint64)
+    if inverse.size:
+        inverse[0] = 1
+    inverse = np.multiply.accumulate(inverse)
+    found: list[int] = []
+    for start in range(0, whole.size, _BLOCK):
+        block = whole[start : start + _BLOCK]
+        delta = _deltas(block, basis & 0xFF) * inverse[: block.size]
+        digests = (np.cumsum(delta, dtype=np.uint64) + np.uint64(basis)) * powers[: block.size]
+        here = wanted[(wanted > start) & (wanted <= start + block.size)]
+        found += digests[here - start - 1].tolist()
+        basis = int(digests[-1])
+    return found
+
+
 def _powers(count: int) -> np.ndarray:
     """P^count, ..., P^2, P^1 mod 2^64 as uint64[count]."""
     import numpy as np
@@ -60,11 +88,18 @@ def _powers(count: int) -> np.ndarray:
 def _fold(data: np.ndarray, value: int, powers: np.ndarray) -> int:
     import numpy as np
 
-    mixed = _mixed_low_bytes(data, value & 0xFF)
-    delta = mixed.astype(np.int64) - (mixed ^ data).astype(np.int64)
     tail = powers[powers.size - data.size :]
-    total = int(np.sum(delta.astype(np.uint64) * tail, dtype=np.uint64))
+    total = int(np.sum(_deltas(data, value & 0xFF) * tail, dtype=np.uint64))
     return (value * pow(PRIME, data.size, 1 << 64) + total) & _MASK
+
+
+def _deltas(data: np.ndarray, low: int) -> np.ndarray:
+    """``u_i - low_i`` mod 2^64 as uint64, given the low byte before the first."""
+    import numpy as np
+
+    mixed = _mixed_low_bytes(data, low)
+    deltas: np.ndarray = mixed.astype(np.uint64) - (mixed ^ data).astype(np.uint64)
+    return deltas
 
 
 def _mixed_low_bytes(data: np.ndarray, low: int) -> np.ndarray:

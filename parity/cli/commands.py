@@ -10,6 +10,7 @@ import click
 from parity import __version__
 from parity.cli.options import (
     PROBE_OPTIONS,
+    REPEAT_OPTIONS,
     REPORT_OPTIONS,
     RUN_OPTIONS,
     command_line,
@@ -67,12 +68,57 @@ def demo() -> int:
     show_default=True,
     help="Level that exit status 0 requires.",
 )
+@click.option(
+    "--repro", metavar="DIR", help="Write a red run's op, its inputs and both outputs there."
+)
 @with_options(REPORT_OPTIONS)
 def diff(**options: object) -> int:
     """Compare two sides, key by key. Both run the same model on the same tokens."""
     from parity.cli.diffing import run_diff
 
     return run_diff(command_line(sys.argv[1:]), **options)  # type: ignore[arg-type]
+
+
+@cli.command()
+@click.option("--ref", default="cpu", show_default=True, help="Trusted engine.")
+@click.option("--dut", help="Engine under test (default: cuda where a device works, else emu).")
+@with_options(RUN_OPTIONS)
+@click.option(
+    "--prefill",
+    type=click.Choice(["own", "ref"]),
+    default="own",
+    show_default=True,
+    help="Each side prefills itself, or the dut takes over the ref's state.",
+)
+@click.option(
+    "--tokens-from",
+    type=click.Choice(["ref", "own"]),
+    default="ref",
+    show_default=True,
+    help="Both sides are fed the ref's choices, or each its own.",
+)
+@click.option(
+    "--level",
+    type=click.Choice(["bit", "logits", "greedy"]),
+    default="bit",
+    show_default=True,
+    help="Level that exit status 0 requires.",
+)
+@click.option("--only", default="", help="Parts: variants,placement,transplant (default: all).")
+@click.option(
+    "--transplant",
+    "keys",
+    metavar="KEY",
+    multiple=True,
+    help="Put the ref's tensor in place of KEY (repeatable; default: the first keys that differ).",
+)
+@click.option("--no-cache", is_flag=True, help="Make every run, keep no result.")
+@with_options(REPORT_OPTIONS)
+def isolate(**options: object) -> int:
+    """Find the variants, ops and keys to blame. Remove, place and transplant until it is equal."""
+    from parity.cli.isolating import run_isolate
+
+    return run_isolate(command_line(sys.argv[1:]), **options)  # type: ignore[arg-type]
 
 
 @cli.command()
@@ -104,6 +150,30 @@ def rollback(**options: object) -> int:
 
 
 @cli.command()
+@click.option("--engine", default="cpu", show_default=True, help="Engine under test.")
+@click.option("--n", "runs", default=20, show_default=True, help="Runs.")
+@with_options(REPEAT_OPTIONS)
+@with_options(REPORT_OPTIONS)
+def stable(**options: object) -> int:
+    """Run one engine again and again. Every run must have the bits of the first."""
+    from parity.cli.stable import run_stable
+
+    return run_stable(command_line(sys.argv[1:]), **options)  # type: ignore[arg-type]
+
+
+@cli.command()
+@click.argument("folder", type=Path)
+@click.option("--ref", help="Another engine in the place of the recorded ref.")
+@click.option("--dut", help="Another engine in the place of the recorded dut.")
+@with_options(REPORT_OPTIONS)
+def replay(folder: Path, **options: object) -> int:
+    """Run the one op of a saved divergence. FOLDER is one that diff --repro wrote."""
+    from parity.cli.replaying import run_replay
+
+    return run_replay(command_line(sys.argv[1:]), folder, **options)  # type: ignore[arg-type]
+
+
+@cli.command()
 @click.option("--engine", default="cpu", show_default=True, help="Engine to run.")
 @click.option("-o", "--output", required=True, help="Dump file to write (- is stdout).")
 @click.option("--plain", is_flag=True, help="Two columns: tag and digest.")
@@ -126,12 +196,58 @@ def dump(engine: str, output: str, plain: bool, force: bool, **options: object) 
     show_default=True,
     help="Level that exit status 0 requires.",
 )
+@click.option("--alias", type=Path, metavar="FILE", help="Rules for other names: dut = ref.")
+@click.option(
+    "--partial", is_flag=True, help="Compare a cut or interrupted dump as far as it goes."
+)
 @with_options(REPORT_OPTIONS)
 def compare(ref: Path, dut: Path, **options: object) -> int:
     """Compare two dumps or tensor files. Also .npz, .safetensors, folders of .npy."""
     from parity.cli.comparing import run_compare
 
     return run_compare(command_line(sys.argv[1:]), ref, dut, **options)  # type: ignore[arg-type]
+
+
+@cli.command()
+@click.argument("side")
+@click.option("-o", "--output", help="Digest file to write (default without --against: stdout).")
+@click.option("--against", metavar="SIDE", help="Find the first key that differs in this one.")
+@click.option(
+    "--bits",
+    type=click.Choice(["32", "64"]),
+    default="32",
+    show_default=True,
+    help="Of each digest in the file; the one of all keys has 64.",
+)
+@click.option("--plain", is_flag=True, help="Leave out dtype and shape.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
+@with_options(RUN_OPTIONS)
+@with_options(REPORT_OPTIONS)
+def digest(side: str, **options: object) -> int:
+    """Write a small prefix-digest tree of a run. Two find their first differing key.
+
+    SIDE is a dump, a tensor file, a digest file or an engine (docs/digest.md).
+    """
+    from parity.cli.digesting import run_digest
+
+    return run_digest(command_line(sys.argv[1:]), side, **options)  # type: ignore[arg-type]
+
+
+@cli.command()
+@click.option(
+    "--engine",
+    "engines",
+    multiple=True,
+    help="Engine to test (repeatable; default: all that work).",
+)
+@click.option("--seed", default=7, show_default=True, help="Of models, keys and elements.")
+@click.option("--json", "json_path", metavar="FILE", help="Write every trial (- is stdout).")
+@click.option("-q", "--quiet", is_flag=True, help="One line.")
+def selftest(**options: object) -> int:
+    """Plant the faults that common checks miss. See each caught at exactly its key."""
+    from parity.cli.selftesting import run_selftest
+
+    return run_selftest(**options)  # type: ignore[arg-type]
 
 
 @cli.command()
@@ -144,7 +260,10 @@ def compare(ref: Path, dut: Path, **options: object) -> int:
 def report(run: Path, format_name: str, output: str, quiet: bool) -> int:
     """Render a saved comparison again. RUN is a file of --json."""
     from parity.cli.comparing import run_report
+    from parity.cli.mathfn import report_result, saved_result
 
+    if (found := saved_result(run)) is not None:
+        return report_result(found, format_name, output, run=run, quiet=quiet)
     return run_report(run, format_name, output, quiet=quiet)
 
 
@@ -160,6 +279,37 @@ def ladder(**options: object) -> int:
     from parity.cli.laddering import run_ladder
 
     return run_ladder(command_line(sys.argv[1:]), **options)  # type: ignore[arg-type]
+
+
+@cli.command()
+@click.argument("function", metavar="[FN]", required=False)
+@click.option("--ref", help="Trusted implementation.  [default: ucrt]")
+@click.option(
+    "--dut",
+    help="Under test: ucrt, libm, numpy, correct, exp_via_double, cuda, cuda-fast, ucrt@cuda, "
+    "module:function or LIBRARY.so:SYMBOL.",
+)
+@click.option("--domain", metavar="LO:HI", help="Draw uniformly from here (default: FN's own).")
+@click.option("--n", "samples", type=int, help="Samples.  [default: 400002]")
+@click.option("--seed", default=7, show_default=True, help="Of the samples.")
+@click.option("--exhaustive", is_flag=True, help="Every float32, all 4,294,967,296 of them.")
+@click.option("--chunk", type=int, help="Inputs at a time (default: what suits the memory).")
+@click.option("--state", metavar="FILE", help="Keep an exhaustive sweep here, and go on from it.")
+@click.option("--special/--no-special", default=True, help="Special values too, counted apart.")
+@click.option(
+    "--positions/--no-positions",
+    default=None,
+    help="Check that a result does not depend on where its input sits (default: when sampling).",
+)
+@click.option("--table", is_flag=True, help="Measure what the Kestrel articles report.")
+@click.option("--json", "json_path", metavar="FILE", help="Write the result (- is stdout).")
+@click.option("--html", "html_path", metavar="FILE", help="Write the report as one HTML file.")
+@click.option("-q", "--quiet", is_flag=True, help="One line.")
+def mathfn(function: str | None, **options: object) -> int:
+    """Compare implementations of expf, cosf and more. Over samples, or over every float32."""
+    from parity.cli.mathfn import run_mathfn
+
+    return run_mathfn(command_line(sys.argv[1:]), function, **options)  # type: ignore[arg-type]
 
 
 @cli.command()

@@ -11,6 +11,7 @@ import numpy as np
 from parity.compare import compare_dumps
 from parity.dump import MAIN, Dump, Entry
 from parity.families import dumped_fields, field_op
+from parity.inject import move_element
 from parity.keys import Key
 from parity.model.config import ModelConfig
 from parity.model.generator import words
@@ -234,9 +235,17 @@ def injection(entries: Sequence[Entry], seed: int) -> tuple[Injection, str]:
     return Injection(entry.key, index), f"{unit} at {entry.key} element {index}"
 
 
+@dataclass(frozen=True)
+class Fired:
+    """A control: whether the planted fault was found at exactly its place, and how it is told."""
+
+    fired: bool
+    text: str
+
+
 def control(
     side: Side, ref: Sequence[Step], seed: int, again: Callable[[Injection | None], Sequence[Step]]
-) -> str:
+) -> Fired:
     """The control: a fault planted behind a random key must be found at exactly that key.
 
     ``again`` runs the dut with an injection, or without one where the engine cannot inject: then
@@ -251,8 +260,30 @@ def control(
         dut = [_changed(step, fault.key) for step in again(None)]
     found = compare_steps(ref, dut).first
     if found == fault.key.tag:
-        return f"fired: {told}, found at that key"
-    return f"did not fire: {told}, found at {found}"
+        return Fired(True, f"fired: {told}, found at that key")
+    return Fired(False, f"did not fire: {told}, found at {found or 'nothing'}")
+
+
+def state_control(side: Side, ref: State, seed: int) -> Fired:
+    """The control of a state that an engine went back to: one element of a random row of a random
+    part is moved in it, and comparing it with ``ref`` must name exactly that part and row."""
+    state = read_state(side)
+    draw, place = (int(word) for word in words(seed, "state control", 0, 2))
+    names = [name for name, array in state.items() if array.size and name != "lengths"]
+    name = names[draw % len(names)]
+    moved, index = state[name].copy(), place % state[name].size
+    move_element(moved, index)
+    row, element = divmod(index, moved[0].size)
+    unit = "1 ULP" if moved.dtype == np.float32 else "1 step"
+    side.write_state({**state, name: moved})
+    found = compare_states("end", ref, read_state(side))
+    where = f"{name} row {row}"
+    exact = found.first in (where, f"{where} (position {row})")
+    fired = exact and sum(part.differ for part in found.parts) == 1
+    told = f"{unit} in {where} element {element}"
+    if fired:
+        return Fired(True, f"{told}, found there")
+    return Fired(False, f"did not fire: {told}, found at {found.first or 'nothing'}")
 
 
 def _changed(step: Step, key: Key) -> Step:

@@ -143,7 +143,7 @@ class _Case:
         def again(fault: Injection | None) -> Sequence[Step]:
             return self.run(way, size, plan_for(self.model.config, inject=fault)).steps
 
-        return control(self.side, ref.steps, seed_of(self.model), again)
+        return control(self.side, ref.steps, seed_of(self.model), again).text
 
     def _rows(self, chunk: list[int], plan: Plan) -> Sequence[Step]:
         """A chunk of one token is a single step."""

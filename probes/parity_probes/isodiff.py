@@ -22,6 +22,7 @@ from parity.run import greedy
 from parity.status import Verdict
 from parity.tree import KeyState, Tree
 from parity_probes.blocks import (
+    Fired,
     Judged,
     Outcome,
     Singles,
@@ -79,7 +80,7 @@ class _Tally:
     tried: set[int] = field(default_factory=set)
     costs: dict[int, Cost] = field(default_factory=dict)
     parts: str = ""
-    control: str = ""
+    controls: list[Fired] = field(default_factory=list)
     unstable: str = ""
     seed: int = 0
 
@@ -101,7 +102,7 @@ class Isodiff:
     needs: Sequence[str] = ("rows", "state", "counters")
 
     def run(self, open_side: OpenSide, ask: Ask) -> Found:
-        """Every M at every start and seed, then the control; no further seed after a problem."""
+        """Every M at every start, then the control, seed by seed; none after a problem."""
         tally = _Tally()
         for model in ask.models:
             _run_model(open_side, model, ask, tally)
@@ -119,7 +120,7 @@ def _run_model(open_side: OpenSide, model: Model, ask: Ask, tally: _Tally) -> No
         case.measure(size, ask.starts[0])
     problem, tally.seed = tally.worst, seed_of(model)
     if problem is None:
-        tally.control = tally.control or case.control()
+        tally.controls.append(case.control())
     elif problem.verdict is Verdict.DIVERGED:
         case.search_smaller(problem)
         tally.unstable = case.unstable(tally.worst or problem)
@@ -180,8 +181,8 @@ class _Case:
                 text = f"the logits of {what} without a tap differ from single steps with one"
                 self.tally.problems.append(Problem(size, start, text, differ=tuple(differ)))
 
-    def control(self) -> str:
-        """Move one element in the largest block."""
+    def control(self) -> Fired:
+        """Move one element of a random row of the largest block."""
         size, start = max(self.ask.sizes), self.ask.starts[0]
         ref = self.singles.outcome(start, size, 0)
 
@@ -294,9 +295,9 @@ def _passed(name: str, ask: Ask, tally: _Tally) -> Found:
         what = f"M = {listed(looped or ask.sizes)}"
         verdict = Verdict.NOT_RUN
         headline = brief = f"{what}: as many calls as single steps: nothing was batched"
-    elif not tally.control.startswith("fired"):
+    elif dead := [control for control in tally.controls if not control.fired]:
         verdict = Verdict.NOT_RUN
-        headline = brief = f"the control {tally.control}"
+        headline = brief = f"the control {dead[0].text}"
     return Found(name, verdict, headline, _facts(ask, tally), brief=brief)
 
 
@@ -336,7 +337,7 @@ def _facts(ask: Ask, tally: _Tally) -> list[tuple[str, str]]:
         ("state", f"{tally.parts}; {ask.more} further steps equal"),
         ("path", path_text(tally.costs[max(tally.costs)])),
         ("speed", speed_text(list(tally.costs.values()))),
-        ("control", tally.control),
+        ("control", "; ".join(control.text for control in tally.controls)),
     ]
     if len(ask.starts) > 1:
         last = max(ask.starts)

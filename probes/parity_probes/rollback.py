@@ -5,13 +5,14 @@ first n of the tokens again and on from there, for every n of 0..M. The draft ho
 and M - n wrong ones. State right after the rollback, logits, keys, state and further steps must be
 equal byte by byte, and the rules of contract 6 must hold: one-shot, a second mark replaces the
 first, reset drops it, position 0 is allowed, without a mark nothing changes. It would break where
-a part of the state is not restored. Controls with a part left out must be red.
+a part of the state is not restored. Controls with a part left out must be red, and a fault planted
+in what was restored must be found at exactly its key, its part and its row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,16 +21,19 @@ from parity.errors import ParityError
 from parity.model.generator import prompt_tokens
 from parity.model.model import Model
 from parity.probe import Ask, Found, OpenSide
+from parity.protocol import Injection, Step
 from parity.run import State
 from parity.states import compare_states
 from parity.status import Verdict
 from parity.tree import StateDiff
 from parity_probes.blocks import (
     ROWS,
+    Fired,
     Judged,
     Outcome,
     Singles,
     compare_steps,
+    control,
     differing_logits,
     group_of,
     judge,
@@ -39,6 +43,7 @@ from parity_probes.blocks import (
     read_state,
     run_singles,
     seed_of,
+    state_control,
     write_over,
 )
 
@@ -69,6 +74,7 @@ class _Tally:
     table: dict[int, dict[str, str]] = field(default_factory=dict)
     columns: set[str] = field(default_factory=set)
     controls: dict[str, bool] = field(default_factory=dict)
+    fired: list[Fired] = field(default_factory=list)
     seed: int = 0
 
 
@@ -102,6 +108,8 @@ def _run_model(open_side: OpenSide, model: Model, ask: Ask, tally: _Tally) -> No
         case.chain(max(ask.sizes))
         case.unused_rows(max(ask.sizes))
         case.rules()
+    if not tally.problems:
+        tally.fired += case.planted(max(ask.sizes))
 
 
 class _Case:
@@ -178,6 +186,30 @@ class _Case:
             tree = compare_steps(ref, run_singles(self.side, tokens, self.plan))
             red = tree.verdict is not Verdict.SAME
             self.tally.controls[name] = self.tally.controls.get(name, True) and red
+
+    def planted(self, size: int) -> Iterator[Fired]:
+        """The control of this run: one element moved in a step after a draft was taken back, then
+        one in the state that came back."""
+        start, seed = self.start, self.tally.seed
+        tokens, ref = self.tokens[start : start + size], self.singles.steps[start : start + size]
+
+        def again(fault: Injection | None) -> Sequence[Step]:
+            self._take_back(size)
+            return [self.engine.step(token, replace(self.plan, inject=fault)) for token in tokens]
+
+        yield control(self.side, ref, seed, again)
+        self._take_back(size)
+        if not any(array.size for name, array in self.singles.state(start).items() if "_" in name):
+            run_singles(self.side, tokens, self.plan)  # nothing stands before position 0
+            start += size
+        yield state_control(self.side, self.singles.state(start), seed)
+
+    def _take_back(self, size: int) -> None:
+        """A draft of wrong tokens, tried and taken back."""
+        write_over(self.side, self.singles.state(self.start), self.room)
+        self.engine.mark()
+        self.engine.step_rows(self.draft(self.start, size, 0))
+        self.engine.rollback()
 
     def chain(self, size: int) -> None:
         """Drafts one after the other, each with a mark of its own, as a decoder would."""
@@ -346,9 +378,12 @@ def _found(name: str, ask: Ask, tally: _Tally) -> Found:
         ("checks", f"accept 0..M of M{rest}"),
         ("controls", f"{controls}: {', '.join(tally.controls)}"),
     ]
+    if tally.fired:
+        facts.append(("control", "; ".join(one.text for one in tally.fired)))
     table = _table(ask, tally)
     found = Found(name, Verdict.SAME, headline, facts, compared=tally.keys, table=table)
-    found.brief = f"M {sizes}, {checks:,} of {checks:,} checks, controls {controls}"
+    found.brief = f"M {sizes}, {checks:,} of {checks:,} checks, controls {controls}, control fired"
+    dead = [one for one in tally.fired if not one.fired]
     if tally.problems:
         _fail(found, tally)
     elif green:
@@ -356,6 +391,9 @@ def _found(name: str, ask: Ask, tally: _Tally) -> Found:
         found.headline = found.brief = (
             f"control {green[0]!r} was not red: a faulty rollback would not be seen"
         )
+    elif dead or not tally.fired:
+        found.verdict = Verdict.NOT_RUN
+        found.headline = found.brief = f"the control {dead[0].text if dead else 'was not planted'}"
     return found
 
 

@@ -90,7 +90,9 @@ def quiet_line(tree: Tree) -> str:
             facts.append(f"first difference {tree.first}")
     else:
         facts = [_text(_where(tree, at=""))]
-        facts += [*_changes(counts), f"level {tree.level}"]
+        enough = tree.level_asked is not Level.BIT and tree.level.satisfies(tree.level_asked)
+        asked = ", which was asked for" if enough else ""
+        facts += [*_changes(counts), f"level {tree.level}{asked}"]
         if tree.isolation is not None and tree.isolation.guilty:
             facts.append(f"guilty: {', '.join(tree.isolation.guilty)}")
     if tree.control is not None and tree.control.fired and tree.control.kind != DUMP_LEVEL:

@@ -491,6 +491,6 @@ def test_interrupt_is_one_line_without_a_traceback(tmp_path: Path) -> None:
 
 
 def test_shell_completion_still_works() -> None:
-    words = {"_PARITY_COMPLETE": "bash_complete", "COMP_WORDS": "parity di", "COMP_CWORD": "1"}
+    words = {"_PARITY_COMPLETE": "bash_complete", "COMP_WORDS": "parity dif", "COMP_CWORD": "1"}
     done = in_process_of_its_own(**words)
     assert (done.returncode, done.stdout, done.stderr) == (0, "plain,diff\n", "")

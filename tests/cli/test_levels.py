@@ -15,7 +15,10 @@ def test_junit_is_red_exactly_when_the_status_is(tmp_path: Path, level: str, sta
     path = tmp_path / "run.xml"
     # A contaminated start whose decoding differs too, with every greedy choice the same.
     words = ("--ref", "cpu", "--dut", "cpu:fast", "--level", level, "--junit", str(path))
-    assert run_cli("diff", *words, "-q").status == status
+    done = run_cli("diff", *words, "-q")
+    assert done.status == status
+    # One line that says "diverged" and ends 0 says why it may.
+    assert ("level greedy, which was asked for" in done.stdout) == (status == 0)
     suite = ET.parse(path).getroot()
     assert (int(suite.attrib["failures"]) > 0) == (status == 1)
     failed = {

@@ -71,7 +71,7 @@ def test_console(tmp_path: Path) -> None:
     assert max(map(len, lines)) <= 80
     assert (result.status, body["verdict"], body["name"]) == (0, "same", "rollback")
     quiet = run_cli("rollback", "--m", "2", "--pos", "3", "-q")
-    assert quiet.stdout == "same: M 2, 12 of 12 checks, controls 1 of 1 red\n"
+    assert quiet.stdout == "same: M 2, 12 of 12 checks, controls 1 of 1 red, control fired\n"
 
 
 def test_isodiff_runs_both_with_rb(tmp_path: Path) -> None:
