@@ -16,16 +16,28 @@ from typing import NamedTuple
 from parity.dataflow import WHOLE_PARTS, Feeds, feeds_of
 from parity.drill import Start
 from parity.families import every_field, field_op
+from parity.fnv import BASES, fnv1a64_array
 from parity.forcing import Detail, run_detail
 from parity.keys import Key, KeyOrder
 from parity.rerun import Visit, unlike
 from parity.retrace import Found
 from parity.run import Run
-from parity.states import differing_rows
-from parity.tree import Birth, Births, Cause, KeyRow, KeyState, Tree
+from parity.states import differing_rows, differing_weights
+from parity.tree import (
+    EMBEDDING,
+    TAP_LIES,
+    Birth,
+    Births,
+    Cause,
+    Elements,
+    KeyRow,
+    KeyState,
+    Tree,
+)
 
 START = "start state"  # source of what a contaminated start brought
 RERUNS = 2  # one of each side
+ENOUGH = 2  # ops that read one embedding: one alone that differs may be wrong itself
 _ORDER = KeyOrder()
 
 
@@ -68,16 +80,23 @@ class Flow:
     """The cause of every key of some visits.
 
     ``causes``: (cause, source) by key; ``born``: birthplaces in dataflow order; ``doubts``: why
-    births may be missing. ``start_rows``: rows in which the states differ that both sides start
-    from; ``variants``: those that run on either side.
+    births may be missing; ``embedded``: births that are the embedding's. ``start_rows``: rows in
+    which the states differ that both sides start from; ``variants``: those that run on either side;
+    ``weights``: names of the weights that differ.
     """
 
     def __init__(
-        self, run: Run, start_rows: Mapping[str, Sequence[int]], variants: Collection[str]
+        self,
+        run: Run,
+        start_rows: Mapping[str, Sequence[int]],
+        variants: Collection[str],
+        weights: Collection[str] = (),
     ) -> None:
         self.causes: dict[Key, tuple[str, str]] = {}
         self.born: list[Born] = []
         self.doubts: list[str] = []
+        self.embedded: set[Key] = set()
+        self._own_weights = any(name.startswith("layers.0.") for name in weights)
         self._run, self._start_rows, self._variants = run, start_rows, variants
         self._origins: dict[Key, Origin | None] = {}  # of the keys that differ
         self._told: set[Key] = set()  # by both sides
@@ -92,6 +111,32 @@ class Flow:
             if key in visit.ref and key in visit.dut:
                 self._told.add(key)
                 self._judge(visit, key)
+        self._find_embedding(visit.pos)
+
+    def _find_embedding(self, pos: int) -> None:
+        """Where every key that reads the token's embedding is born by replay, and their ops are
+        right in all other layers, the embedding differs and not the ops: one birth instead."""
+        readers = [key for key in self._told if key.pos == pos and self._feeding(key).token]
+        readers.sort(key=_ORDER)
+        fields = {key.field for key in readers}
+        here = [one for one in self.born if one.key.pos == pos and one.key.field in fields]
+        if len(readers) < ENOUGH or {one.key for one in here} != set(readers):
+            return
+        alone = self._run.model.config.layers < ENOUGH
+        if alone or self._own_weights or not all(one.replayed for one in here):
+            return
+        first, others = readers[0], set(readers[1:])
+        self.born = [one for one in self.born if one.key not in others]
+        self.embedded.add(first)
+        tags = {key.tag for key in others}
+        for key, (cause, source) in self.causes.items():
+            if key in others:
+                self.causes[key] = (Cause.INHERITED, first.tag)
+            elif source in tags:
+                self.causes[key] = (cause, first.tag)
+        for key, origin in self._origins.items():
+            if origin is not None and origin.text in tags:
+                self._origins[key] = Origin(_ORDER(first), first.tag)
 
     def _judge(self, visit: Visit, key: Key) -> None:
         feeds, differs = self._feeding(key), visit.differs(key)
@@ -197,7 +242,8 @@ def name_births(
 ) -> None:
     """Put births and causes into ``tree``. ``layer``: (position, layer) that was searched, None for
     all. Nothing is put where no key differs, dumped or not."""
-    flow = Flow(starts[0].run, _start_rows(starts), _variants(tree))
+    weights = differing_weights(*(start.side.weights for start in starts))
+    flow = Flow(starts[0].run, _start_rows(starts), _variants(tree), weights)
     for visit in found.visits:
         flow.add(visit)
     if all(visit.equal for visit in found.visits) and (found.visits or not found.lacking):
@@ -205,19 +251,57 @@ def name_births(
     born = [one for one in flow.born if layer in (None, (one.key.pos, one.key.layer))]
     states = {row.key: row.state for row in tree.keys}
     details = found.forcing.details or _first_detail(born, starts)
-    fields = starts[0].run.fields
     reasons = [found.forcing.lacking, *found.lacking, *flow.doubts]
     if layer is not None:
-        reasons.append(f"one layer was searched, {layer_tag(layer)}")
+        reasons.append(
+            f"one layer was searched, {layer_tag(layer)} (parity diff without --bisect: all)"
+        )
+    lying = _lying_tap(tree, found, details)
+    if lying:
+        reasons.insert(0, lying)
+        born = [one for one in born if _moved(details.get(one.key))]
+        tree.reason = tree.reason or lying
+    else:
+        tree.keys = [_with_cause(row, flow.causes) for row in tree.keys]
     reason = "; ".join(filter(None, reasons))
     tree.births = Births(
-        [_birth(one, one.key.field in fields, states, details.get(one.key)) for one in born],
+        [_birth(one, starts[0].run, states, details.get(one.key), flow.embedded) for one in born],
         complete=not reason,
         reason=reason,
         reruns=RERUNS,
         replays=found.replays,
+        kernels=dict(found.forcing.kernels),
     )
-    tree.keys = [_with_cause(row, flow.causes) for row in tree.keys]
+
+
+def _lying_tap(tree: Tree, found: Found, details: Mapping[Key, Detail]) -> str:
+    """What to say where a birth's or the first key's tensors are equal and its digests are not: no
+    digest of such a side tells where a difference begins. Empty where there is none."""
+    shown = [tree.elements, *(detail.elements for detail in details.values())]
+    if not any(one is not None and _equal_values(one) for one in shown):
+        return ""
+    return f"{TAP_LIES}: the tap of {_liar(tree, found)} does not report what it computes"
+
+
+def _liar(tree: Tree, found: Found) -> str:
+    """The side whose digest of the first key is not that of its tensor; the dut where the ref's is,
+    or is not known."""
+    key = Key.parse(tree.first or "")
+    visit = found.visit(key.pos)
+    if visit is not None and key in found.tensors[0] and key in visit.ref:
+        basis = BASES[tree.ref.get("hash", "fnv1a64")]
+        if fnv1a64_array(found.tensors[0][key], basis) != visit.ref[key].digest:
+            return "ref"
+    return "dut"
+
+
+def _equal_values(elements: Elements) -> bool:
+    return elements.total > 0 and not elements.differ
+
+
+def _moved(detail: Detail | None) -> bool:
+    """Whether the tensors themselves are known to differ."""
+    return detail is not None and detail.elements is not None and detail.elements.differ > 0
 
 
 def layer_tag(layer: tuple[int, int | None]) -> str:
@@ -225,16 +309,23 @@ def layer_tag(layer: tuple[int, int | None]) -> str:
     return Key(*layer, "x").tag.removesuffix("_x")
 
 
-def _birth(born: Born, dumped: bool, states: Mapping[str, str], detail: Detail | None) -> Birth:
+def _birth(
+    born: Born,
+    run: Run,
+    states: Mapping[str, str],
+    detail: Detail | None,
+    embedded: Collection[Key],
+) -> Birth:
     key, visit = born.key, born.visit
+    dumped = key.field in run.fields and (run.dump_prefill or key.pos >= run.start)
     made = visit.forced if born.replayed and visit.forced is not None else visit.dut
-    run = KeyState.DIFFERS if visit.differs(key) else KeyState.SAME
+    state = KeyState.DIFFERS if visit.differs(key) else KeyState.SAME
     return Birth(
         key=key.tag,
-        op=field_op(key.field),
+        op=EMBEDDING if key in embedded else field_op(key.field),
         how="replay" if born.replayed else "inputs",
         dumped=dumped,
-        state=states.get(key.tag, run) if dumped else "",
+        state=states.get(key.tag, state) if dumped else "",
         clean=born.clean,
         ref=visit.ref[key].value_text(),
         dut=made[key].value_text(),

@@ -9,7 +9,7 @@ import numpy as np
 from parity.compare import compare_dumps
 from parity.drill import Start
 from parity.dump import MAIN, Dump, Entry
-from parity.dump_table import Table
+from parity.dump_table import Table, tables
 from parity.model.generator import words
 from parity.protocol import Injection
 from parity.tree import Control
@@ -44,17 +44,17 @@ def dump_control(ref: Dump, dut: Dump, seed: int) -> Control:
 
 def _target(dut: Dump, seed: int, lowest: int) -> tuple[str, int, int]:
     """(segment, row, element) of a key at or after position ``lowest``, drawn from ``seed``."""
-    tables = {name: Table.of(entries) for name, entries in dut.segments.items()}
-    rows = {name: np.flatnonzero(table.pos >= lowest) for name, table in tables.items()}
+    parts = tables(dut)
+    rows = {name: np.flatnonzero(table.pos >= lowest) for name, table in parts.items()}
     if not any(map(len, rows.values())):
-        rows = {name: np.arange(len(table)) for name, table in tables.items()}
+        rows = {name: np.arange(len(table)) for name, table in parts.items()}
     draw, place = (int(word) for word in words(seed, "control", 0, 2))
     ends = np.cumsum([len(found) for found in rows.values()])
     at = draw % int(ends[-1])
     which = int(np.searchsorted(ends, at, side="right"))
     segment = list(rows)[which]
     row = int(rows[segment][at - int(ends[which])])  # counted from the segment's end
-    return segment, row, place % max(1, _size(tables[segment][row]))
+    return segment, row, place % max(1, _size(parts[segment][row]))
 
 
 def _size(entry: Entry) -> int:

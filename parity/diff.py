@@ -18,12 +18,14 @@ from parity.forcing import Forcing
 from parity.impossible import one_hash_notes
 from parity.keys import Key
 from parity.margin import Choices, measure
+from parity.matching import Apart
 from parity.parting import label_parting
 from parity.retrace import Found, Retrace, Wanted
 from parity.run import Run, Side, SideRun, run_side, tokens_for_dut
 from parity.stability import RUNS, call_unstable, unlike_state
 from parity.states import compare_states, differing_rows, differing_weights
 from parity.status import Level, Verdict
+from parity.stopped import kept_when_stopped
 from parity.tree import CONTAMINATED, Stability, StateDiff, Tree
 
 
@@ -43,7 +45,9 @@ def diff_engines(ref: Side, dut: Side, run: Run, ask: Ask) -> Tree:
         need_states(ref, dut)
     ref_run = run_side(ref, run)
     fed = tokens_for_dut(run, ref_run.fed)
-    dut_run = run_side(dut, run, fed=fed, start=ref_run.start if run.prefill == "ref" else None)
+    start = ref_run.start if run.prefill == "ref" else None
+    with kept_when_stopped(ref_run.dump, ask.level, ask.reproduce):
+        dut_run = run_side(dut, run, fed=fed, start=start)
     tree = compare_dumps(ref_run.dump, dut_run.dump, level_asked=ask.level)
     tree.run = run_facts(run, ref_run.fed)
     tree.reproduce = ask.reproduce
@@ -64,11 +68,11 @@ def diff_engines(ref: Side, dut: Side, run: Run, ask: Ask) -> Tree:
     return tree
 
 
-def finish_dumps(tree: Tree, ref: Dump, dut: Dump, ask: Ask) -> Tree:
+def finish_dumps(tree: Tree, ref: Dump, dut: Dump, ask: Ask, *, apart: Apart | None = None) -> Tree:
     """A comparison in which a side is no engine: control at dump level, no drill-down."""
     tree.reproduce = ask.reproduce
     tree.notes += one_hash_notes(ref, dut)
-    label_parting(tree, ref, dut)
+    label_parting(tree, ref, dut, apart)
     if tree.verdict is Verdict.SAME:
         tree.control = dump_control(ref, dut, ask.seed)
         _judge_control(tree, dut.source)

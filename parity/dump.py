@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from parity.errors import InputError
@@ -10,14 +11,16 @@ from parity.keys import Key
 
 FORMAT = "parity-dump 1"
 MAIN = ""  # name of the segment before any ``# segment NAME`` line
+PARTIAL = "partial"  # header of a dump that is not whole, and why
 
 # The header names this format knows, in the order they are written; others follow them.
 HEADER_NAMES = (
     *("format", "hash", "engine", "version", "tier", "variants", "family", "model", "weights"),
     *("tokens", "prefill", "device", "driver", "compiler", "options", "kernels", "greedy"),
-    "stopped",
+    *("stopped", PARTIAL),
 )
 HEADER_NAME = re.compile(r"[a-z][a-z0-9_.\-]*")
+CONTROL = re.compile(r"[\x00-\x1f\x7f]")  # no header value and no segment's name holds one
 _SIZE = "(?:0|[1-9][0-9]{0,17})"
 _TYPE = re.compile(rf"([a-z][a-z0-9_]*)\[({_SIZE}(?:,{_SIZE})*|)\]")
 _NONFINITE = re.compile(rf"([1-9][0-9]{{0,17}})@({_SIZE})")
@@ -76,16 +79,24 @@ class Entry:
 
 @dataclass
 class Dump:
-    """Header values by name, and entries by segment, each in file order. ``source`` names it."""
+    """Header values by name, and entries by segment, each in file order. ``source`` names it.
+
+    A segment is a list or, where it was read from a file, a ``parity.dump_table.Table``.
+    """
 
     header: dict[str, str] = field(default_factory=dict)
-    segments: dict[str, list[Entry]] = field(default_factory=dict)
+    segments: Mapping[str, Sequence[Entry]] = field(default_factory=dict)
     source: str = ""
 
     @property
     def entries(self) -> list[Entry]:
-        """Entries of all segments, in file order."""
+        """Entries of all segments, in file order; makes them all where segments are tables."""
         return [entry for segment in self.segments.values() for entry in segment]
+
+    @property
+    def size(self) -> int:
+        """How many entries there are."""
+        return sum(map(len, self.segments.values()))
 
     @property
     def hash_name(self) -> str:

@@ -20,6 +20,8 @@ def explain(line: str, number: int, cut: bool, seen: Set[str]) -> tuple[str, str
 
     ``cut``: the line is the last one and has no line end. ``seen``: tags read in this segment.
     """
+    if "\r" in line:
+        return "a carriage return inside the line", "end each line with LF or CR LF"
     if "\t" in line:
         return "a tab; one space separates the columns", "put one space in place of the tab"
     tag, *columns = line.split(" ")

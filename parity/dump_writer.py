@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from parity.dump import FORMAT, HEADER_NAME, HEADER_NAMES, MAIN, Dump
+from parity.dump import CONTROL, FORMAT, HEADER_NAME, HEADER_NAMES, MAIN, Dump
 from parity.errors import InputError, ParityBug
 from parity.keys import FREE, Key
 
@@ -58,7 +58,7 @@ def _header_lines(header: dict[str, str]) -> Iterator[str]:
 
 
 def _checked(name: str, value: str) -> str:
-    if any(ord(char) < 32 or ord(char) == 127 for char in value):
+    if CONTROL.search(value):
         raise InputError(
             f"header {name}: a line break or control character in {value!r}",
             "give a name without it",

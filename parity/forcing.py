@@ -7,7 +7,7 @@ reports are then what its ops make of the ref's inputs: one step replays all ops
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,7 +16,7 @@ from parity.attribution import attribute_birth, lent_functions, with_arguments
 from parity.drill import Entries, Start, key_elements
 from parity.dtypes import dtype_name
 from parity.dump import TensorType
-from parity.keys import Key
+from parity.keys import Key, KeyOrder
 from parity.protocol import Call, Step
 from parity.rerun import Visit, step_entries, unlike
 from parity.run import State
@@ -25,6 +25,7 @@ from parity.states import unlike_form
 from parity.tree import Elements, FunctionDiff, Stability
 
 Tensors = Mapping[Key, np.ndarray]
+Calls = Mapping[Key, Sequence[Call]]
 NEEDS = (("ref", ("state", "capture")), ("dut", ("state", "replay")))
 DETAILS = 8  # births whose elements and kernels are kept: the first of each field
 
@@ -47,8 +48,9 @@ class Forcing:
     """Forces steps of the dut.
 
     ``lacking``: why none can be forced, or "". ``layer``: (position, layer) to which details are
-    limited, None for all. ``replays``: steps forced so far. A position is forced once: what the
-    dut's ops make of the ref's inputs does not depend on the dut's own run.
+    limited, None for all. ``replays``: steps forced so far; ``kernels``: by field, of ref
+    and dut. A position is forced once: what the dut's ops make of the ref's inputs does not depend
+    on the dut's own run.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class Forcing:
         self._layer = layer
         self.lacking = _lacking(starts)
         self.details: dict[Key, Detail] = {}
+        self.kernels: dict[str, tuple[list[str], list[str]]] = {}
         self.replays = 0
         self._done: dict[int, tuple[Entries, frozenset[Key]]] = {}
 
@@ -100,11 +103,13 @@ class Forcing:
         if not chosen:
             return None
         ref, dut = (start.side for start in (self._ref, self._dut))
-        traced = {side.role: chosen if side.has("trace") else frozenset() for side in (ref, dut)}
+        asked = chosen | self._untraced(visit)
+        traced = {side.role: asked if side.has("trace") else frozenset() for side in (ref, dut)}
         kept = chosen if dut.has("capture") else frozenset()
         step = self._step(visit, state, given, tensors=kept, trace=traced[dut.role])
         lent = self._lent(visit, state, given.tensors, chosen)
         told = self._ref_calls(visit, state, traced[ref.role])
+        self._keep_kernels(asked, told, step.calls)
         for key in chosen:
             elements = key_elements(key, given.tensors, step.tensors)
             calls = told.get(key, ()), step.calls.get(key, ())
@@ -114,6 +119,20 @@ class Forcing:
                 detail = replace(detail, explained=same)
             self.details[key] = detail
         return unlike_entries((visit.forced or {}).values(), step.entries)
+
+    def _untraced(self, visit: Visit) -> frozenset[Key]:
+        """The first key of each field whose kernels are not known, in the searched layer."""
+        first: dict[str, Key] = {}
+        for key in visit.keys:
+            if self._layer in (None, (key.pos, key.layer)) and key.field not in self.kernels:
+                first.setdefault(key.field, key)
+        return frozenset(first.values())
+
+    def _keep_kernels(self, keys: Collection[Key], ref: Calls, dut: Calls) -> None:
+        for key in sorted(keys, key=KeyOrder()):
+            ran = _kernels(ref.get(key, ())), _kernels(dut.get(key, ()))
+            if any(ran):
+                self.kernels.setdefault(key.field, ran)
 
     def _chosen(self, visit: Visit) -> frozenset[Key]:
         done = {key.field for key in self.details}

@@ -7,6 +7,7 @@ for a ``float f(float)`` of a shared library.
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
@@ -100,6 +101,7 @@ def open_implementation(spec: str) -> Implementation:
             f"implementation {spec!r} is no name, module:function or LIBRARY.so:SYMBOL",
             f"installed: {', '.join(implementation_names())}",
         )
+    _require_known(spec)
     return _made(spec)
 
 
@@ -109,6 +111,17 @@ def require_function(implementation: Implementation, function: str) -> None:
         raise InputError(
             f"implementation {implementation.name} does not offer {function!r}",
             f"it offers: {', '.join(implementation.functions)}",
+        )
+
+
+def _require_known(name: str) -> None:
+    """The message of the registry, without the name that nobody can type."""
+    names = implementation_names()
+    if name not in names:
+        near = difflib.get_close_matches(name, names, 1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise InputError(
+            f"no implementation {name!r}", f"{hint}installed: {', '.join(names) or 'none'}"
         )
 
 

@@ -61,11 +61,13 @@ def shared_hashes(dump: Dump) -> list[Shared]:
 
 
 def _of_table(table: Table, tokens: Sequence[str]) -> Iterator[Shared]:
-    ordered = np.sort(table.digest)
+    # The upper halves sort in half the time; the few that repeat by chance part again below.
+    halves = (table.digest >> np.uint64(32)).astype(np.uint32)
+    ordered = np.sort(halves)
     often = np.unique(ordered[ENOUGH - 1 :][ordered[ENOUGH - 1 :] == ordered[: 1 - ENOUGH]])
     if not often.size:
         return
-    rows = np.flatnonzero(np.isin(table.digest, often))
+    rows = np.flatnonzero(np.isin(halves, often))
     by_digest: dict[int, list[int]] = {}
     for row, digest in zip(rows.tolist(), table.digest[rows].tolist(), strict=True):
         by_digest.setdefault(digest, []).append(row)

@@ -74,6 +74,13 @@ class Key(NamedTuple):
         return cls(FREE, None, name)
 
 
+def in_schema(key: Key) -> bool:
+    """Whether the contract gives the field of ``key`` its place."""
+    if key.layer is not None:
+        return key.field in LAYER_FIELDS
+    return key.pos != FREE and key.field in FINAL_FIELDS
+
+
 class KeyOrder:
     """A total order over keys, built from the schema and the fields that were really seen.
 

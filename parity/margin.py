@@ -31,10 +31,11 @@ def measure(
     moves = places[1] - places[0]
     gap = int(places[0][choices[0]] - places[0][choices[1]])
     ref_move, dut_move = (int(moves[choice]) for choice in choices)
-    explained, why = (False, other_input) if other_input else _judge(choices, ref, dut)
+    explained, why, largest = _judge(choices, ref, dut)
+    if other_input:
+        explained, why = False, other_input
     head = f"ref {choices[0]} over {choices[1]} by {gap:,} ULP"
     text = f"{head}; the dut moved them by {ref_move:+,} and {dut_move:+,}: {why}"
-    largest = int(np.abs(moves).max())
     return Margin(pos, *choices, gap, ref_move, dut_move, largest, explained, text)
 
 
@@ -45,18 +46,20 @@ def _unmeasurable(ref: np.ndarray, dut: np.ndarray) -> str:
     return f"not measured: logits of {' and '.join(bad)} are not finite" if bad else ""
 
 
-def _judge(choices: Choices, ref: np.ndarray, dut: np.ndarray) -> tuple[bool, str]:
-    """Whether a near-tie explains the flip, and why."""
+def _judge(choices: Choices, ref: np.ndarray, dut: np.ndarray) -> tuple[bool, str, int]:
+    """Whether a near-tie explains the flip, why, and the largest move of another logit in ULP of
+    the size of both: its own ULP count says nothing where it stands near zero."""
     a, b = (float(ref[choice]) for choice in choices)
     sizes = np.abs(dut.astype(np.float64) - ref.astype(np.float64))
-    if a == b and not sizes[list(choices)].any():
-        return False, "equal logits on both sides: the tie was broken in another way"
     largest = np.delete(sizes, choices).max(initial=0.0)
     unit = math.ldexp(1.0, max(math.frexp(max(abs(a), abs(b)))[1] - 24, -149))
-    moved = f"other logits moved by up to {largest / unit:,.0f} ULP of that size"
+    steps = round(largest / unit)
+    if a == b and not sizes[list(choices)].any():
+        return False, "equal logits on both sides: the tie was broken in another way", steps
+    moved = f"other logits moved by up to {steps:,} ULP of that size"
     if a - b <= 2 * largest:
-        return True, f"explained, {moved}"
-    return False, f"not explained, {moved}"
+        return True, f"explained, {moved}", steps
+    return False, f"not explained, {moved}", steps
 
 
 def _places(row: np.ndarray) -> np.ndarray:

@@ -34,6 +34,7 @@ DOMAINS = {
 }
 # Labels of an implementation's description that a line of text leaves out.
 UNTOLD = ("name", "options", "kernels", "emulated", "schedule")
+NAN_PAYLOAD = "NaN payload"  # the bin and the kind of NaN against NaN; see parity.elements.KINDS
 BOUNDED = ("cosf", "sinf")  # a result beyond 1 in size is remarked
 
 
@@ -126,12 +127,13 @@ class Special:
 class Placed:
     """Whether results depend on where an input sits. ``inputs``: how many were tried. ``side``:
     who broke the rule, or empty; ``text``: the first input it broke it at; ``count``: how many
-    results were other ones."""
+    results were other ones. ``repeats``: False where that was in one and the same place."""
 
     inputs: int
     side: str = ""
     text: str = ""
     count: int = 0
+    repeats: bool = True
 
 
 @dataclass
@@ -165,6 +167,11 @@ class Sweep:
     where: str = "host"
     reproduce: str = ""
     seconds: float = 0.0
+
+    @property
+    def nan_bits(self) -> int:
+        """Pairs that are NaN on both sides, with other bits."""
+        return next((one.count for one in self.bins if one.name == NAN_PAYLOAD), 0)
 
     def to_json(self) -> str:
         """Versioned JSON text (UTF-8, one object)."""
@@ -219,7 +226,8 @@ class TableRow:
 
 @dataclass
 class Table:
-    """Kestrel's table, measured again. ``about``: versions, label to text."""
+    """Kestrel's table, measured again. ``about``: versions, label to text. ``next_step``: how the
+    rows that were not run can be run."""
 
     verdict: Verdict
     seed: int
@@ -227,6 +235,7 @@ class Table:
     about: dict[str, str]
     reproduce: str = ""
     seconds: float = 0.0
+    next_step: str = ""
 
     def to_json(self) -> str:
         """Versioned JSON text (UTF-8, one object)."""
@@ -298,11 +307,18 @@ def percent(differ: int, pairs: int) -> str:
     return f"{share:.2g} %" if share >= 0.001 else f"{share:.1e} %"
 
 
-def share_text(found: Sweep | TableRow) -> str:
-    """``105,600 of 400,002 inputs differ (26.4 %), at most 2 ULP``."""
-    text = f"{found.differ:,} of {found.pairs:,} inputs differ"
+def share_text(found: Sweep) -> str:
+    """``105,600 of 400,002 inputs differ (26.4 %), at most 2 ULP``; or, with NaNs of other bits,
+    ``193,924 of 4,294,967,296 inputs differ by at most 1 ULP, and 8,388,607 NaN in other bits``."""
+    nans = found.nan_bits
+    text = f"{found.differ - nans:,} of {found.pairs:,} inputs differ"
     if not found.differ:
         return text
+    if nans == found.differ:
+        return f"{nans:,} of {found.pairs:,} inputs differ, all NaN in other bits"
+    if nans:
+        most = "" if found.max_ulp is None else f" by at most {found.max_ulp:,} ULP"
+        return f"{text}{most}, and {nans:,} NaN in other bits"
     text += f" ({percent(found.differ, found.pairs)})"
     return text if found.max_ulp is None else f"{text}, at most {found.max_ulp:,} ULP"
 

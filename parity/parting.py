@@ -10,7 +10,9 @@ from dataclasses import replace
 
 from parity.compare import compare_dumps
 from parity.dump import Dump
+from parity.dump_table import tables
 from parity.keys import Key
+from parity.matching import Apart
 from parity.tree import KeyState, Tree
 
 _HEADER_NOTE = "tokens differ: "  # the note of compare_dumps, which lists all tokens
@@ -26,14 +28,15 @@ def parting(ref: Dump, dut: Dump) -> tuple[int, str, str] | None:
     return next(((pos, *pair) for pos, pair in pairs if all(pair) and pair[0] != pair[1]), None)
 
 
-def label_parting(tree: Tree, ref: Dump, dut: Dump) -> None:
+def label_parting(tree: Tree, ref: Dump, dut: Dump, apart: Apart | None = None) -> None:
     """Say in ``tree`` where the tokens part; keys from there on become not comparable.
 
     Where no key before differs the verdict keeps its keys, and the note alone explains them.
+    ``apart``: what the comparison of the two was told.
     """
     pos = note_parting(tree, ref, dut)
     if pos is not None and tree.first is not None and Key.of_name(tree.first).pos < pos:
-        _mask(tree, (_before(ref, pos), _before(dut, pos)), pos)
+        _mask(tree, (_before(ref, pos), _before(dut, pos)), pos, apart)
 
 
 def note_parting(tree: Tree, ref: Dump, dut: Dump) -> int | None:
@@ -51,8 +54,9 @@ def note_parting(tree: Tree, ref: Dump, dut: Dump) -> int | None:
     return pos
 
 
-def _mask(tree: Tree, before: tuple[Dump, Dump], pos: int) -> None:
-    counts, whole = compare_dumps(*before).counts, tree.counts
+def _mask(tree: Tree, before: tuple[Dump, Dump], pos: int, apart: Apart | None) -> None:
+    counts = compare_dumps(*before, partial=True, apart=apart).counts
+    whole = tree.counts
     masked = whole.total - counts.total + counts.not_comparable
     tree.counts = replace(counts, ref=whole.ref, dut=whole.dut, not_comparable=masked)
     tree.keys = [
@@ -63,8 +67,5 @@ def _mask(tree: Tree, before: tuple[Dump, Dump], pos: int) -> None:
 
 def _before(dump: Dump, pos: int) -> Dump:
     """The keys of positions below ``pos``."""
-    segments = {
-        name: [entry for entry in entries if entry.key.pos < pos]
-        for name, entries in dump.segments.items()
-    }
+    segments = {name: table.select(table.pos < pos) for name, table in tables(dump).items()}
     return replace(dump, segments=segments)

@@ -62,7 +62,7 @@ class Progress:
     ) -> None:
         self.close()
 
-    def update(self, side: str, where: str, done: int, total: int) -> None:
+    def update(self, side: str, where: str, done: int, total: int, unit: str = "keys") -> None:
         """Say how far ``side`` (``dut cuda``) is: ``where`` (``t34``) and keys done of total."""
         if not self._draws:
             return
@@ -75,7 +75,7 @@ class Progress:
         self._drawn_at = now
         began, done_then = self._began[side]
         rate = (done - done_then) / (now - began) if now > began else 0.0
-        self._draw(f"{side}  {where}  {done:,} of {total:,} keys", _left(total - done, rate))
+        self._draw(f"{side}  {where}  {done:,} of {total:,} {unit}", _left(total - done, rate))
 
     def note(self, text: str) -> None:
         """Print one line that stays, in a terminal or not, unless quiet."""

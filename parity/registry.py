@@ -103,7 +103,7 @@ def foreign_object(path: str, kind: str, what: str) -> Any:
         sys.path.append(here)
     try:
         module = import_module(module_name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         absent = error.name if isinstance(error, ModuleNotFoundError) else None
         next_step = f"try: python -c 'import {module_name}'"
         if absent is not None and f"{module_name}.".startswith(f"{absent}."):
@@ -147,7 +147,7 @@ def _kind(group: str) -> str:
     return group.removeprefix("parity.").removesuffix("s").replace("_", " ")
 
 
-def _said(error: Exception) -> str:
+def _said(error: BaseException) -> str:
     """What an error says, with its kind where the text alone would not tell."""
     return str(error) if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
 

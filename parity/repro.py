@@ -143,7 +143,7 @@ def write_repro(path: str, repro: Repro) -> None:
     try:
         partial.mkdir()
         try:
-            _fill(partial, repro, path)
+            _fill(partial, repro)
             os.replace(partial, target)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
@@ -154,27 +154,28 @@ def write_repro(path: str, repro: Repro) -> None:
         ) from error
 
 
-def _fill(folder: Path, repro: Repro, name: str) -> None:
+def _fill(folder: Path, repro: Repro) -> None:
     np.savez(folder / STATE, **repro.state)  # type: ignore[arg-type]
     inputs = {key.tag: array for key, array in repro.inputs.items()}
     np.savez(folder / INPUTS, **inputs)  # type: ignore[arg-type]
     np.savez(folder / OUTPUTS, **repro.outputs)  # type: ignore[arg-type]
-    (folder / README).write_text(_readme(repro.record, name), encoding="utf-8")
+    (folder / README).write_text(_readme(repro.record), encoding="utf-8")
     files = {path.name: _digest(path.read_bytes()) for path in sorted(folder.iterdir())}
     body = {"format": FORMAT, "version": VERSION, **asdict(repro.record), "files": files}
     text = json.dumps({**body, "digest": _body_digest(body)}, indent=1)
     (folder / RECORD).write_text(f"{text}\n", encoding="utf-8")
 
 
-def _readme(record: Record, name: str) -> str:
-    """Five lines for whoever is handed the folder."""
+def _readme(record: Record) -> str:
+    """Five lines for whoever is handed the folder; it may lie anywhere by then."""
     lines = (
         f"{record.key}: {record.op}. On the same inputs ref and dut make other bytes.",
         f"ref {record.ref['spec']}, dut {record.dut['spec']}, {record.model['label']}, position "
         f"{record.position}.",
         f"{STATE}: the ref's state before the step. {INPUTS}: what feeds the op. {OUTPUTS}: what "
         "ref and dut made of it.",
-        f"Run the op alone: parity replay {name}   (status 1: they still differ, 0: they do not)",
+        "Run the op alone, in this folder: parity replay .   (status 1: they still differ, 0: they "
+        "do not)",
         f"Written by parity {record.versions['parity']}: {record.reproduce}",
     )
     return "".join(f"{line}\n" for line in lines)

@@ -59,6 +59,7 @@ class Found:
             self.stability = other.stability
         self.visits = [*other.visits, *self.visits]
         self.forcing.details.update(other.forcing.details)
+        self.forcing.kernels.update(other.forcing.kernels)
         self.forcing.replays += other.replays
 
     def visit(self, pos: int) -> Visit | None:
@@ -116,7 +117,7 @@ class Retrace:
         unlike = self._visit(pos)
         if unlike is not None:
             walker, key = unlike
-            self.found.stability = Stability(RUNS, walker.side.role, key.tag, RUNS)
+            self.found.stability = walker.unstable_key(key)
         return self.found
 
     def _walk(self, begin: int) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from parity import __version__
-from parity.dump import FORMAT, MAIN, Dump, Entry, TensorType
+from parity.dump import FORMAT, MAIN, PARTIAL, Dump, Entry, TensorType
 from parity.families import count_keys, dumped_fields
 from parity.fnv import BASES
 from parity.greedy import format_greedy
@@ -110,6 +110,14 @@ class SideRun:
     end: State | None = None
 
 
+class Interrupted(KeyboardInterrupt):
+    """The user stopped a run. ``done``: the whole steps before that, in a dump marked partial."""
+
+    def __init__(self, done: SideRun) -> None:
+        super().__init__()
+        self.done = done
+
+
 def greedy(logits: np.ndarray) -> int:
     """The lowest id among the maxima; -0 equals +0 (contract 7).
 
@@ -135,10 +143,39 @@ def run_side(
 
     ``fed``: tokens at P, P+1, ...; past its end, and with None, the side follows its own greedy
     choices. One that takes over ``start`` has none before P: it must be fed the token at P.
+    Raises Interrupted, with the steps that were done, when the user stops it after the first.
     """
     collected = _Collected(side, run)
+    result = SideRun(Dump(source=side.spec), [], collected.choices)
+    try:
+        _run_steps(collected, result, fed, start)
+    except KeyboardInterrupt as stop:
+        _keep_whole_steps(collected, result)
+        if not result.dump.size:
+            raise
+        raise Interrupted(result) from stop
+    header = _header(side, run, result, collected.stopped)
+    result.dump = Dump(header, {MAIN: collected.entries}, side.spec)
+    return result
+
+
+def _keep_whole_steps(collected: _Collected, result: SideRun) -> None:
+    """What a stopped run leaves: nothing of the step it was in."""
+    side, run, end = collected.side, collected.run, collected.position
+    result.fed = result.fed[: max(0, end - run.start)]
+    result.choices = {pos: token for pos, token in collected.choices.items() if pos < end}
+    entries = [entry for entry in collected.entries if entry.key.pos < end]
+    partial = {PARTIAL: f"interrupted at t{end}"}
+    header = _header(side, run, result, collected.stopped) | partial
+    result.dump = Dump(header, {MAIN: entries}, side.spec)
+
+
+def _run_steps(
+    collected: _Collected, result: SideRun, fed: Sequence[int] | None, start: State | None
+) -> None:
+    side, run = collected.side, collected.run
     choice = collected.prefill() if start is None else collected.take_over(start)
-    result = SideRun(Dump(source=side.spec), [], collected.choices, side.read_state())
+    result.start = side.read_state()
     for index in range(run.n):
         if collected.stopped:
             break
@@ -146,9 +183,6 @@ def run_side(
         result.fed.append(token)
         choice = collected.step(token)
     result.end = side.read_state()
-    result.dump.segments[MAIN] = collected.entries
-    result.dump.header = _header(side, run, result, collected.stopped)
-    return result
 
 
 class _Collected:

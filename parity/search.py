@@ -30,7 +30,7 @@ from parity.parting import note_parting
 from parity.run import Run, Side, run_side, tokens_for_dut
 from parity.stability import RUNS, call_unstable
 from parity.status import Verdict
-from parity.tree import CONTAMINATED, UNTYPED, Search, Stability, Tree
+from parity.tree import CONTAMINATED, UNTYPED, Births, Search, Stability, Tree
 
 CHAIN_FIELD = "chain"  # field name of a layer's chained digest
 
@@ -56,6 +56,7 @@ def bisect_engines(ref: Side, dut: Side, run: Run, ask: Ask) -> Tree:
     if tree.verdict is Verdict.DIVERGED and tree.reason == CONTAMINATED:
         handed = replace(run, prefill="ref", dump_prefill=False)
         tree.decode = bisect_engines(ref, dut, handed, ask)
+        tree.births = _unsearched(tree.births)
     tree.run, tree.reproduce = run_facts(run, ref_run.fed), ask.reproduce
     if tree.verdict is Verdict.SAME:
         pos = run.start + int(words(ask.seed, "control position", 0, 1)[0]) % run.n
@@ -105,7 +106,9 @@ def _searched(starts: tuple[Start, Start], whole: tuple[Dump, Dump], ask: Ask) -
     shaky = _unlike_itself(whole, reruns)
     if shaky is not None:
         role, other = shaky
-        call_unstable(tree, Stability(RUNS, role, other.tag, RUNS))
+        at = ("ref", "dut").index(role)
+        runs = _runs_tree(whole[at], reruns[at])
+        call_unstable(tree, Stability(RUNS, role, other.tag, RUNS, runs))
     elif tree.first is not None:
         explain_layer(tree, starts, whole, Key.parse(tree.first))
     return tree
@@ -119,6 +122,22 @@ def _unlike_itself(whole: tuple[Dump, Dump], reruns: tuple[Dump, Dump]) -> tuple
             if before.get(entry.key) != entry.digest:
                 return role, entry.key
     return None
+
+
+def _unsearched(births: Births | None) -> Births:
+    """What is said of the births after a contaminated start, of which no layer was searched."""
+    text = "nothing of the start was searched"
+    if births is None:
+        reason = f"{text} (parity diff without --bisect: all)"
+        return Births([], complete=False, reason=reason, reruns=0, replays=0)
+    return replace(births, complete=False, reason=f"{text}; {births.reason}")
+
+
+def _runs_tree(whole: Dump, rerun: Dump) -> Tree:
+    """The first run of one side against its rerun, at the keys that were run again."""
+    again = {entry.key for entry in rerun.entries}
+    first = [entry for entry in whole.entries if entry.key in again]
+    return compare_dumps(Dump(dict(whole.header), {MAIN: first}, whole.source), rerun)
 
 
 def fold_layers(dump: Dump, run: Run) -> Dump:

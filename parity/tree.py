@@ -17,6 +17,8 @@ FORMAT = "parity-divergence"
 VERSION = 2
 UNTYPED = "dtype and shape not recorded"  # how the note of a two-column dump begins
 CONTAMINATED = "contaminated start"  # a reason: the sides did not start from one state
+TAP_LIES = "the values are equal, the digests are not"  # how a reason begins: births are not named
+EMBEDDING = "token or embedding"  # op of a birth: what layer 0 reads differs, before any op
 
 
 class KeyState:
@@ -131,13 +133,15 @@ class Birth:
 @dataclass(frozen=True)
 class Births:
     """All birthplaces, and what finding them cost. ``complete``: False when a side lacks a
-    capability (``reason`` names it) or the search was stopped: births may be missing."""
+    capability (``reason`` names it) or the search was stopped: births may be missing. ``kernels``:
+    by field what ref and dut ran for it, born or not, at the first position with a birth."""
 
     found: list[Birth]
     complete: bool
     reason: str
     reruns: int  # runs of either side
     replays: int  # steps of the dut on the ref's inputs
+    kernels: dict[str, tuple[list[str], list[str]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -158,8 +162,9 @@ class Margin:
     """The greedy choice at ``pos``: the ref's top two logits and what moved them.
 
     ``gap``: ULP between the ref's logits of both choices; ``ref_move``, ``dut_move``: signed ULP by
-    which the dut moved the logit of the ref's and of its own choice; ``largest``: the largest
-    distance in the row, in ULP. ``explained``: whether a near-tie explains the flip.
+    which the dut moved the logit of the ref's and of its own choice; ``largest``: the largest move
+    of another logit, in ULP of the size of these two. ``explained``: whether a near-tie
+    explains the flip.
     """
 
     pos: int
@@ -420,7 +425,9 @@ def _state_diff(body: dict[str, Any]) -> StateDiff:
 
 
 def _births(body: dict[str, Any]) -> Births:
-    return Births(found=[_birth(birth) for birth in body.pop("found")], **body)
+    found = [_birth(birth) for birth in body.pop("found")]
+    kernels = {name: (ref, dut) for name, (ref, dut) in body.pop("kernels").items()}
+    return Births(found=found, kernels=kernels, **body)
 
 
 def _birth(body: dict[str, Any]) -> Birth:

@@ -50,6 +50,7 @@ class Engine:
 
     # Names of ``@name=value`` in a spec; a subclass may take some.
     options: ClassVar[tuple[str, ...]] = ()
+    _announced: ClassVar[bool] = False  # whether this process said that it compiles
 
     def __init__(self, settings: EngineSettings) -> None:
         check_options(self.name, settings.options, self.options)
@@ -75,10 +76,7 @@ class Engine:
     def load(self, model: Model, positions: int) -> None:
         """Load every tensor, then make a cache of ``positions`` rows."""
         check_room(self.name, model.config, free_bytes())
-        if self.settings.notes is not None and not jit.cache_is_warm():
-            self.settings.notes.note(
-                "compiling the CPU engine (first run on this machine, about 20 s)"
-            )
+        self._announce_compiling()
         self._tensors = dict(load_tensors(model))
         self._model = model
         self._copies = None
@@ -87,6 +85,15 @@ class Engine:
         self._state = State(model.config, positions)
         self._threads = useful_threads(model.config)
         self.reset()
+
+    def _announce_compiling(self) -> None:
+        """Say once in a process that the first forward waits for the compiler: where nothing can
+        be kept the cache never becomes warm, yet nothing is compiled twice."""
+        notes = self.settings.notes
+        if notes is None or Engine._announced or jit.cache_is_warm():
+            return
+        Engine._announced = True
+        notes.note("compiling the CPU engine (first run on this machine, about 20 s)")
 
     def weights(self) -> Mapping[str, tuple[TensorType, int]]:
         """Type and digest of every tensor held."""

@@ -12,6 +12,7 @@ from parity.cli.reporting import (
     write_not_run,
     write_reports,
 )
+from parity.cli.rerunning import rerun
 from parity.errors import InputError, NotRunError
 from parity.progress import Progress
 from parity.registry import ENGINES, engine_class, plugins
@@ -38,8 +39,12 @@ def run_diff(
     quiet: bool,
     **options: Any,
 ) -> int:
-    """Run ``parity diff``; returns the exit status."""
+    """Run ``parity diff``; returns the exit status.
+
+    Interrupted in the dut's run, it reports on the steps that both sides have, and raises again.
+    """
     from parity.diff import Ask
+    from parity.stopped import DiffStopped
 
     installed = plugins(ENGINES)
     typed_specs = [parse_spec(side, installed) for side in (ref, dut) if side is not None]
@@ -53,13 +58,17 @@ def run_diff(
     run = make_run(**options)
     chosen = dut or default_dut()
     specs = (typed_specs[0], parse_spec(chosen, installed))
-    reproduce = typed if dut else f"{typed} --dut {chosen}"
+    reproduce = rerun(typed) if dut else f"{rerun(typed)} --dut {chosen}"
     ask = Ask(Level(level), reproduce, int(options["seed"]))
     with Progress(quiet=quiet) as progress:
         try:
             tree = diff_sides(specs, run, ask, progress, bisect=bisect, repro=repro)
         except NotRunError as error:
             write_not_run(error, (ref, chosen), reproduce, reports)
+            raise
+        except DiffStopped as stop:
+            progress.close()
+            write_reports(stop.tree, reports, quiet=quiet)
             raise
     if dut is None and chosen == FALLBACK:
         tree.notes.append("no CUDA device works here: the dut is emu (--dut cuda says why)")
@@ -165,10 +174,12 @@ def _diff_engine(
     from parity.run import run_side
     from parity.sides import open_side
     from parity.stability import confirm
+    from parity.stopped import kept_when_stopped
 
     side = open_side("dut", spec, run, progress)
     follows_ref = bool(fed) and run.tokens_from == "ref"
-    done = run_side(side, run, fed=fed if follows_ref else None)
+    with kept_when_stopped(ref, ask.level, ask.reproduce):
+        done = run_side(side, run, fed=fed if follows_ref else None)
     tree = compare_dumps(ref, done.dump, level_asked=ask.level)
     tree.reproduce = ask.reproduce
     tree.notes += one_hash_notes(ref, done.dump)

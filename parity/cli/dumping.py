@@ -17,8 +17,11 @@ from parity.spec import EngineSpec, parse_spec
 
 
 def run_dump(engine: str, output: str, *, plain: bool, force: bool, options: dict[str, Any]) -> int:
-    """Run ``parity dump``; a file that must not or cannot be written is refused before the run."""
-    from parity.run import run_side
+    """Run ``parity dump``; a file that must not or cannot be written is refused before the run.
+
+    Interrupted, it writes the steps that were done, marked partial, and raises again.
+    """
+    from parity.run import Interrupted, run_side
     from parity.sides import open_side
 
     _require_free(output, force)
@@ -27,11 +30,24 @@ def run_dump(engine: str, output: str, *, plain: bool, force: bool, options: dic
         raise InputError(f"--engine {engine}: not an engine", "parity engines lists them")
     run = make_run(**options)
     with Progress() as progress:
-        done = run_side(open_side("engine", spec, run, progress), run)
-        _write(done.dump, output, plain=plain, force=force)
+        side = open_side("engine", spec, run, progress)
         where = "stdout" if output == STDOUT else output
-        progress.note(f"{len(done.dump.entries):,} keys written to {where}")
+        try:
+            done = run_side(side, run)
+        except Interrupted as stop:
+            progress.note(_keep(stop.done.dump, output, where, plain))
+            raise
+        _write(done.dump, output, plain=plain, force=force)
+        progress.note(f"{done.dump.size:,} keys written to {where}")
     return 0
+
+
+def _keep(dump: Dump, output: str, where: str, plain: bool) -> str:
+    """Write what an interrupted run left; a whole dump that stands there is worth more."""
+    if output != STDOUT and Path(output).is_file():
+        return f"{where} is left as it was"
+    _write(dump, output, plain=plain, force=False)
+    return f"{dump.size:,} keys written to {where}, marked partial"
 
 
 def _write(dump: Dump, output: str, *, plain: bool, force: bool) -> None:

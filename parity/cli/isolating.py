@@ -12,6 +12,7 @@ from parity.cli.reporting import (
     write_not_run,
     write_reports,
 )
+from parity.cli.rerunning import rerun
 from parity.errors import InputError, NotRunError
 from parity.progress import Progress
 from parity.registry import ENGINES, plugins
@@ -47,7 +48,7 @@ def run_isolate(
     require_writable_reports(*reports.values())
     run = make_run(**options)
     chosen = tested or _engine("--dut", default_dut())
-    reproduce = typed if dut else f"{typed} --dut {chosen.text}"
+    reproduce = rerun(typed) if dut else f"{rerun(typed)} --dut {chosen.text}"
     ask = Ask(Level(level), reproduce, int(options["seed"]))
     wanted = Wanted(parts, bool(only), keys, not no_cache)
     with Progress(quiet=quiet) as progress:

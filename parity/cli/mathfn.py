@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from parity.mathfn import Ask, FunctionPresenter, FunctionProbe, Sweep, Table
 
 MOST_SAMPLES = 100_000_000  # held in memory with both sides' results
+BYTES = 24  # of memory for each of them: the draw in float64, and what is made of it
 LARGEST_CHUNK = 1 << 31
 LARGEST_FLOAT = 3.4028234663852886e38
 EXAMPLE = "write --domain -100:0"
@@ -174,8 +175,21 @@ def _sweep(ask: Ask, ref: str, dut: str, quiet: bool) -> Sweep:
     sides = [open_implementation(spec) for spec in (ref, dut)]
     for side in sides:
         require_function(side, ask.function)
-    with Progress(quiet=quiet) as progress:
-        return _probe().run(ask, sides[0], sides[1], progress)
+    try:
+        with Progress(quiet=quiet) as progress:
+            return _probe().run(ask, sides[0], sides[1], progress)
+    except MemoryError as error:
+        raise _too_large(ask) from error
+
+
+def _too_large(ask: Ask) -> InputError:
+    if ask.exhaustive:
+        return InputError("not enough memory for a chunk of inputs", "a smaller --chunk: 1000000")
+    need = f"{ask.samples * BYTES / 1e6:,.0f} MB"
+    return InputError(
+        f"not enough memory for --n {ask.samples:,}: about {need} are needed",
+        "a smaller --n, or --exhaustive, which goes in chunks",
+    )
 
 
 def _table(seed: int, typed: str, quiet: bool) -> Table:

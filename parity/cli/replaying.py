@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from parity.cli.reporting import (
     write_not_run,
     write_reports,
 )
+from parity.cli.rerunning import rerun
 from parity.errors import InputError, NotRunError
 from parity.progress import Progress
 from parity.registry import ENGINES, plugins
@@ -25,6 +27,7 @@ def run_replay(
     from parity.repro import RECORD, read_repro
     from parity.sides import open_side
 
+    began = time.monotonic()
     reports = report_paths(options)
     require_writable_reports(*reports.values(), inputs=[folder / RECORD])
     repro = read_repro(folder)
@@ -37,10 +40,11 @@ def run_replay(
                 open_side("ref", specs[0], run, progress),
                 open_side("dut", specs[1], run, progress),
             )
-            tree = replay_repro(repro, *sides, reproduce=typed)
+            tree = replay_repro(repro, *sides, reproduce=rerun(typed))
         except NotRunError as error:
-            write_not_run(error, (specs[0].text, specs[1].text), typed, reports)
+            write_not_run(error, (specs[0].text, specs[1].text), rerun(typed), reports)
             raise
+    tree.seconds = time.monotonic() - began  # with reading the folder and opening the sides
     return write_reports(tree, reports, quiet=quiet)
 
 

@@ -11,6 +11,7 @@ from parity.cli.reporting import (
     write_not_run,
     write_reports,
 )
+from parity.cli.rerunning import rerun
 from parity.errors import InputError, NotRunError
 from parity.progress import Progress
 from parity.registry import ENGINES, plugins
@@ -45,7 +46,7 @@ def run_stable(
                 told=progress.update,
             )
         except NotRunError as error:
-            write_not_run(error, (engine, engine), typed, reports)
+            write_not_run(error, (engine, engine), rerun(typed), reports)
             raise
-    tree.reproduce = typed
+    tree.reproduce = rerun(typed)
     return write_reports(tree, reports, quiet=quiet)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,13 +10,13 @@ from dataclasses import dataclass, field, replace
 from parity.diff import Ask, diff_engines
 from parity.drill import Start
 from parity.dump import MAIN, Dump
-from parity.errors import NotRunError
+from parity.errors import NotRunError, ParityBug
 from parity.isolate.delta import Search, find_guilty
 from parity.isolate.interplay import find_interplay, smaller_guilty
 from parity.isolate.placement import Decode, place_groups
 from parity.isolate.transplant import RUNGS, Surgery, ladder, parse_keys, step_by_step
 from parity.isolate.trial_cache import Outcome, TrialCache
-from parity.isolate.trials import Trials, Trusted, first_place
+from parity.isolate.trials import Trials, Trusted, first_place, in_contract_order
 from parity.keys import Key, KeyOrder
 from parity.progress import Progress
 from parity.registry import require
@@ -93,11 +94,13 @@ class _Job:
 def isolate_engines(
     specs: tuple[EngineSpec, EngineSpec], run: Run, ask: Ask, wanted: Wanted, progress: Progress
 ) -> Tree:
-    """The diff of two engines with ``Tree.isolation`` filled; its verdict is the diff's.
+    """The diff of two engines with ``Tree.isolation`` filled; its verdict is the diff's, while its
+    seconds are those of all that was done.
 
     Raises InputError for a key to transplant that the run does not make, NotRunError where a part
     that was asked for by name cannot be run.
     """
+    began = time.monotonic()
     keys = parse_keys(wanted.keys, run)
     ref, dut = (open_side(*pair, run, progress) for pair in zip(ROLES, specs, strict=True))
     for part in wanted.parts if wanted.asked else ():
@@ -117,6 +120,7 @@ def isolate_engines(
     else:
         draft.reason = f"not asked: the verdict is {tree.verdict}"
     tree.isolation = draft.made()
+    tree.seconds = time.monotonic() - began
     return tree
 
 
@@ -169,7 +173,7 @@ def _remove_variants(job: _Job, trials: Trials) -> None:
     if trials.lacking:
         draft.notes.append(f"the ref runs variants that the dut lacks: {', '.join(trials.lacking)}")
     if not trials.variants:
-        shared = ", ".join(sorted(trials.always))
+        shared = ", ".join(in_contract_order(trials.always))
         draft.reason = f"the ref runs the dut's too: {shared}" if shared else "the dut runs none"
         return
     if job.trusted.run is job.run:
@@ -190,6 +194,8 @@ def _remove_variants(job: _Job, trials: Trials) -> None:
     else:
         _settle(draft, search, trials, guilty, spent)
     draft.trials, draft.runs = list(trials.made.values()), trials.runs
+    if spent.total() != trials.runs:
+        raise ParityBug(f"isolate: {trials.runs} runs were made, {spent.total()} accounted for")
     draft.notes = [_counted(spent, draft.trials), *trials.cache.notes, *draft.notes]
 
 
@@ -218,7 +224,9 @@ def _settle(
     draft: _Draft, search: Search, trials: Trials, guilty: list[str], spent: Counter[str]
 ) -> None:
     """Find out how the variants act together, and climb the ladder: the guilty ones removed in the
-    order in which they act, the latest named last. Begins again where that shows that fewer do."""
+    order in which they act, the latest named last. Begins again where that shows that fewer do.
+
+    The run with every variant is a rung; after a contaminated start it is made for that."""
     smaller: list[str] | None = guilty
     while smaller is not None:
         guilty = smaller
@@ -230,19 +238,20 @@ def _settle(
                 search.equal_without(guilty[:count])
         with trials.counted(spent, "for interactions"):
             smaller = smaller_guilty(search, guilty, interplay)
-    draft.guilty, draft.needed = guilty, interplay.needed
+    draft.guilty, draft.needed = search.in_order(guilty), interplay.needed
     draft.interactions = [str(interaction) for interaction in interplay.found]
-    for count in range(len(guilty) + 1 if guilty else 0):
-        removed = guilty[:count]
-        trial = trials.trial(set(trials.variants) - set(removed))
-        draft.ladder.append(replace(trial, removed=removed))
+    with trials.counted(spent, "for the ladder"):
+        for count in range(len(guilty) + 1 if guilty else 0):
+            removed = guilty[:count]
+            trial = trials.trial(set(trials.variants) - set(removed))
+            draft.ladder.append(replace(trial, removed=removed))
 
 
 def _counted(spent: Mapping[str, int], trials: Sequence[Trial]) -> str:
     """``runs of the dut after the red one: 4 to find the guilty, 3 for interactions, ...``."""
     parts = ", ".join(f"{count} {what}" for what, count in spent.items())
     known = sum(trial.cached for trial in trials)
-    cached = f"; {known} trials known from before" if known else ""
+    cached = f"; {known} trial{'s' if known > 1 else ''} known from before" if known else ""
     return f"runs of the dut after the red one: {parts}{cached}"
 
 

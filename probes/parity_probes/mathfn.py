@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from parity import __version__
 from parity.errors import ParityBug
-from parity.function_positions import check_positions
+from parity.function_positions import AGAIN, check_positions
 from parity.functions import Implementation, ResidentImplementation
 from parity.mathfn import BOUNDED, Ask, Placed, StoppedError, Sweep, Table
 from parity.progress import Progress
@@ -34,6 +34,8 @@ Bits = npt.NDArray[np.uint32]
 
 SAVE_EVERY = 5.0  # seconds between two writes of the state file
 PLACED = 10_001  # inputs of the check of positions
+LONG = 20.0  # seconds from which on a sweep says how long it takes
+TRIED = 2.0  # seconds after which its speed is known
 
 
 class Mathfn:
@@ -132,6 +134,7 @@ def _sweep(
         at = state.next
         total.add([state.tally.words])
     began, first, saved = time.monotonic(), at, time.monotonic()
+    told = False
     with _interrupt_held() as interrupted:
         while at < stop and not interrupted():
             count = min(ask.chunk or source.chunk, stop - at)
@@ -141,6 +144,9 @@ def _sweep(
             rate = (at - first) / max(now - began, 1e-9)
             speed = f"{rate / 1e6:,.0f} M/s"
             progress.update(ask.function, speed, at - start, stop - start, "inputs")
+            if not told and now - began > TRIED:
+                told = True
+                _say_how_long(ask, progress, stop - first, rate)
             if ask.state and now - saved > SAVE_EVERY:
                 _save(ask, source, identity, at, total)
                 saved = now
@@ -150,6 +156,13 @@ def _sweep(
     if at < stop:
         raise _stopped(ask, at)
     total.add_range(start, stop)
+
+
+def _say_how_long(ask: Ask, progress: Progress, inputs: int, rate: float) -> None:
+    """One line that stays: where stderr is no terminal, nothing else tells that a sweep goes on."""
+    seconds = inputs / rate
+    if seconds > LONG:
+        progress.note(f"{ask.function}: {inputs:,} inputs, about {seconds:,.0f} s")
 
 
 def _save(ask: Ask, source: PairSource, identity: dict[str, str], at: int, total: Tally) -> None:
@@ -235,10 +248,12 @@ def _result(ask: Ask, ref: Implementation, dut: Implementation, tally: Tally) ->
 
 
 def placed(ask: Ask, sides: tuple[Implementation, Implementation]) -> Placed:
-    """Whether either side's results depend on where in memory an input sits."""
+    """Whether either side's results depend on where in memory an input sits, or on nothing."""
     x = uniform(PLACED, ask.domain, ask.seed).view(np.float32)
     for side, implementation in zip(("ref", "dut"), sides, strict=True):
         violations = check_positions(implementation, ask.function, x)
         if violations:
-            return Placed(PLACED, side, str(violations[0]), len(violations))
+            first = violations[0]
+            repeats = first.layout != AGAIN
+            return Placed(PLACED, side, str(first), len(violations), repeats)
     return Placed(PLACED)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from parity.dtypes import value_text
 from parity.elements import compare_tensors
-from parity.mathfn import BOUNDED, Bin, Example, Exponent, Special, Sweep
+from parity.mathfn import BOUNDED, NAN_PAYLOAD, Bin, Example, Exponent, Special, Sweep
 from parity.tally import EXPONENTS, KINDS, LISTS, Row, Tally, bin_names
 from parity.tree import ElementRow
 
@@ -100,11 +100,16 @@ def remarks(found: Sweep) -> list[str]:
                 f"{count:,} results of {side} {getattr(found, side)['name']} are beyond 1 in "
                 f"size, first at {worst.x_hex}: {value}"
             )
-    payload = next((one.count for one in found.bins if one.name == "NaN payload"), 0)
-    if payload:
-        said.append(
-            f"{payload:,} of the differences are NaN against NaN with other bits: bits decide"
-        )
+    tried = found.special.examples if found.special else []
+    for count, what in (
+        (found.nan_bits, "differences"),
+        (sum(one.kind == NAN_PAYLOAD for one in tried), "special values that differ"),
+    ):
+        if count:
+            verb = "is" if count == 1 else "are"
+            said.append(
+                f"{count:,} of the {what} {verb} NaN against NaN with other bits: bits decide"
+            )
     apart = found.special.differ if found.special else 0
     if not found.differ and not apart and found.ref["name"] != found.dut["name"]:
         said.append(

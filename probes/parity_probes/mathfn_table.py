@@ -121,9 +121,16 @@ def measure(seed: int, reproduce: str, progress: Progress) -> Table:
         rows=rows,
         about=_about(opened),
         reproduce=reproduce,
+        next_step=_next_step(opened),
     )
     table.seconds = time.monotonic() - began
     return table
+
+
+def _next_step(opened: dict[str, Implementation | NotRunError]) -> str:
+    """What to do about the rows that were not run, in one line."""
+    steps = [found.next_step for found in opened.values() if isinstance(found, NotRunError)]
+    return "; ".join(dict.fromkeys(steps))
 
 
 def measure_row(

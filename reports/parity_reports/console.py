@@ -32,15 +32,15 @@ class ConsoleReport:
     def write(self, tree: Tree, stream: TextIO, options: Options) -> None:
         """Write the report as ``stream`` can show it: its width, colours and characters."""
         terminal = stream.isatty()
-        color = terminal and _color_wanted() if options.color is None else options.color
-        width = options.width or (_terminal_width(stream) if terminal else WIDTH)
+        color = terminal and color_wanted() if options.color is None else options.color
+        width = options.width or (terminal_width(stream) if terminal else WIDTH)
         text = self.render(
             tree,
             width=width,
             color=color,
             quiet=options.quiet,
             json_path=options.json_path,
-            dot="·" if _encodes(stream, "·") else "|",
+            dot="·" if encodes(stream, "·") else "|",
         )
         write_text(stream, text)
 
@@ -125,22 +125,31 @@ def _start(page: Page, tree: Tree) -> None:
         page.fact("births", news)
     if tree.decode is not None:
         page.fact("decode", wording.decode_sentence(tree.decode))
-        _cause(page, tree.decode, "cause")
-        _flips(page, tree.decode)
+        for label, text in _cause_facts(tree.decode, "cause"):
+            page.fact("", f"{label}: {text}" if label else text)
+        for number, text in enumerate(_flip_texts(tree.decode)):
+            page.fact("", text if number else f"greedy: {text}")
 
 
 def _cause(page: Page, tree: Tree, label: str) -> None:
     """The op behind the first key, what of it differs, and every op that gives birth."""
+    for fact in _cause_facts(tree, label):
+        page.fact(*fact)
+
+
+def _cause_facts(tree: Tree, label: str) -> list[tuple[str, str]]:
+    facts = []
     birth = why.leading_birth(tree)
     if birth is not None:
-        page.fact(label, why.cause_sentence(tree))
+        facts.append((label, why.cause_sentence(tree)))
         if tree.isolation is None:
-            page.fact("", _ran(birth))
+            facts.append(("", _ran(birth)))
     elif tree.reason != CONTAMINATED:  # there the first key is a false lead
-        page.fact("op", why.op_sentence(tree))
+        facts.append(("op", why.op_sentence(tree)))
     if tree.births is not None and not why.only_birth(tree):
         for number, text in enumerate(why.births_sentences(tree.births, GROUPS)):
-            page.fact("" if number else "births", text)
+            facts.append(("" if number else "births", text))
+    return [fact for fact in facts if fact[1]]
 
 
 def _ran(birth: Birth) -> str:
@@ -160,10 +169,14 @@ def _level(page: Page, tree: Tree) -> None:
 
 def _flips(page: Page, tree: Tree) -> None:
     """Positions with another token, and what is known of the margin there."""
-    if wording.flips(tree):
-        page.fact("greedy", wording.greedy_sentence(tree))
-        for text in why.margins_sentences(tree.margins, GROUPS):
-            page.fact("", text)
+    for number, text in enumerate(_flip_texts(tree)):
+        page.fact("" if number else "greedy", text)
+
+
+def _flip_texts(tree: Tree) -> list[str]:
+    if not wording.flips(tree):
+        return []
+    return [wording.greedy_sentence(tree), *why.margins_sentences(tree.margins, GROUPS)]
 
 
 def _checks(page: Page, tree: Tree) -> None:
@@ -228,7 +241,14 @@ def _panels(page: Page, whole: Tree, json_path: str) -> None:
         if tree.decode is not None and tree.decode.verdict is Verdict.DIVERGED:
             _panels(page, tree.decode, json_path)
         return
+    birth = why.leading_birth(tree) if tree.reason == CONTAMINATED else None
     row = wording.first_row(tree)
+    if birth is not None and birth.key != tree.first:
+        page.gap()
+        _key_line(page, KeyRow(birth.key, birth.state, birth.ref, birth.dut), names)
+        if birth.elements is not None:
+            show_elements(page, birth.elements, json_path)
+        return
     if row is not None:
         page.gap()
         _strip(page, tree, row)
@@ -272,18 +292,21 @@ def _key_line(page: Page, row: KeyRow, names: tuple[str, str]) -> None:
         page.line((part, ""), indent=2 * INDENT)
 
 
-def _color_wanted() -> bool:
+def color_wanted() -> bool:
+    """Whether the environment leaves colours on."""
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def _terminal_width(stream: TextIO) -> int:
+def terminal_width(stream: TextIO) -> int:
+    """Columns of the terminal behind ``stream``; WIDTH where it does not tell."""
     try:
         return os.get_terminal_size(stream.fileno()).columns or WIDTH
     except (OSError, ValueError):
         return WIDTH
 
 
-def _encodes(stream: TextIO, char: str) -> bool:
+def encodes(stream: TextIO, char: str) -> bool:
+    """Whether the encoding of ``stream`` has the character."""
     try:
         char.encode(stream.encoding or "utf-8")
     except UnicodeEncodeError:

@@ -358,14 +358,14 @@ def _strip(tree: Tree, first: KeyRow) -> list[KeyView]:
 def _element(row: ElementRow) -> ElementView:
     return ElementView(
         index=f"[{', '.join(map(str, row.index))}]",
-        ref=_digits(row.ref_hex, row.dut_hex),
-        dut=_digits(row.dut_hex, row.ref_hex),
+        ref=changed_digits(row.ref_hex, row.dut_hex),
+        dut=changed_digits(row.dut_hex, row.ref_hex),
         row=row,
         distance="" if row.ulp is None else f"{row.ulp:+,}",
     )
 
 
-def _digits(own: str, other: str) -> Digits:
+def changed_digits(own: str, other: str) -> Digits:
     """``own`` in groups of 4, each a list of runs; nothing is marked where the lengths differ."""
     marks = [a != b for a, b in zip(own, other, strict=True)] if len(own) == len(other) else []
     groups: Digits = []

@@ -15,6 +15,7 @@ PLACEMENT = "placement"
 NONE = "none"  # in place of a first difference
 NOTHING = "nothing"  # was removed: the run as it was
 FIRST, DIFFER = "first difference", "keys differ"
+CELL = 30  # columns that a list of names takes where a row must stay one line
 Row = tuple[str, ...]
 
 
@@ -46,6 +47,7 @@ def guilty_sentence(tree: Tree) -> str:
     if not found.guilty:
         return f"no variants are guilty: {found.reason}" if found.reason else ""
     several = len(found.guilty) > 1
+    verb = "differ" if several else "differs"
     text = f"variant{'s' if several else ''} {_all(found.guilty)}"
     proof = next(
         (trial for trial in _tried(found) if set(trial.removed) == set(found.guilty)), None
@@ -54,7 +56,7 @@ def guilty_sentence(tree: Tree) -> str:
         equal = wording.of(proof.total - proof.differ, proof.total)
         text += f": without {'them' if several else 'it'} {equal} equal"
     if found.needed:
-        text += f"; differs only together with {_all(found.needed)}"
+        text += f"; {verb} only together with {_all(found.needed)}"
     return f"{text}; {found.reason}" if found.reason else text
 
 
@@ -75,18 +77,21 @@ def notes(tree: Tree) -> list[str]:
 
 
 def tables(tree: Tree, every: bool = False) -> list[Table]:
-    """The tables that have rows. All trials stand among them where ``every`` asks for them, or
-    where no ladder tells them."""
+    """The tables that have rows. ``every``: all trials stand among them, with what was kept, and
+    every name; else trials stand for a ladder that is not there, and long lists are counted."""
     found = tree.isolation
     if found is None:
         return []
     made = [Table("ladder", ("without", FIRST, DIFFER), _ladder(tree, found))]
-    if every or not found.ladder:
+    if every:
         rows = [(_names(t.removed, NOTHING), _names(t.kept), *_result(t)) for t in found.trials]
         made.append(Table("trials", ("without", "kept", FIRST, DIFFER), rows))
+    elif not found.ladder:
+        short = [(_counted(t.removed, found.variants), *_result(t)) for t in found.trials]
+        made.append(Table("trials", ("without", FIRST, DIFFER), short))
     placed = [(p.group, " ".join(p.fields), *_result(p)) for p in found.placements]
     made.append(Table(PLACEMENT, ("placed", "fields", "first", DIFFER), placed))
-    told = _on_top([moved.keys for moved in found.transplants])
+    told = _on_top([moved.keys for moved in found.transplants], short=not every)
     moved = [(name, *_result(m)) for name, m in zip(told, found.transplants, strict=True)]
     made.append(Table("transplants", ("transplanted", FIRST, DIFFER), moved))
     return [table for table in made if table.rows]
@@ -103,14 +108,16 @@ def _ladder(tree: Tree, found: Isolation) -> Sequence[Row]:
     return [(NOTHING, tree.first or NONE, as_run), *rows]
 
 
-def _on_top(lists: Sequence[Sequence[str]]) -> list[str]:
-    """The names of each list, those of the list before as ``and``: they are not said again."""
+def _on_top(lists: Sequence[Sequence[str]], *, short: bool = False) -> list[str]:
+    """The names of each list, those of the list before as ``and``: they are not said again.
+    ``short``: long lists are counted."""
+    shown = _counted if short else _names
     texts: list[str] = []
     before: Sequence[str] = ()
     for names in lists:
         more = names[len(before) :]
         grown = bool(before) and bool(more) and list(names[: len(before)]) == list(before)
-        texts.append(f"and {_names(more)}" if grown else _names(names, NOTHING))
+        texts.append(f"and {shown(more)}" if grown else shown(names) if names else NOTHING)
         before = names
     return texts
 
@@ -122,6 +129,18 @@ def _all(names: Sequence[str]) -> str:
 
 def _names(names: Sequence[str], empty: str = NONE) -> str:
     return ", ".join(names) or empty
+
+
+def _counted(names: Sequence[str], everything: Sequence[str] = ()) -> str:
+    """``fma, rsqrt``; of a long list ``fma and 5 more``, or ``all 11``."""
+    text = _names(names, NOTHING)
+    if len(names) < 2 or len(text) <= CELL:
+        return text
+    return (
+        f"all {len(names)}"
+        if len(names) == len(everything)
+        else f"{names[0]} and {len(names) - 1} more"
+    )
 
 
 def _result(tried: Trial | Placement | Transplant) -> tuple[str, str]:

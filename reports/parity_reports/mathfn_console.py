@@ -13,7 +13,7 @@ from parity.presenting import Options, write_text
 from parity.status import Verdict
 from parity.tally import CLASSES
 from parity_reports import mathfn_wording as wording
-from parity_reports.console import NARROWEST, WIDTH, _color_wanted, _encodes, _terminal_width
+from parity_reports.console import NARROWEST, WIDTH, color_wanted, encodes, terminal_width
 from parity_reports.layout import Page, measure, paint
 
 SHOWN = 4  # examples of one list; the JSON and HTML reports hold the rest
@@ -24,6 +24,8 @@ _WORDS = {
     Verdict.NOT_RUN: ("NOT RUN", "warn"),
 }
 HEADS = ("input", "ref hex", "ref value", "dut hex", "dut value", "ULP")
+# What may follow in a line of its own, and where the headline is cut for it.
+PARTINGS = (("besides", ", and "), ("largest", " by at most "), ("largest", ", at most "))
 # Lists shown beside the first and the worst: a difference that has no distance is never lost.
 APART = ("NaN in ref", "NaN in dut", "NaN payload", "zero sign")
 
@@ -36,9 +38,9 @@ class FunctionConsole:
     def write(self, found: Sweep | Table, stream: TextIO, options: Options) -> None:
         """Write the report as ``stream`` can show it."""
         terminal = stream.isatty()
-        color = terminal and _color_wanted() if options.color is None else options.color
-        width = options.width or (_terminal_width(stream) if terminal else WIDTH)
-        page = Page(max(width, NARROWEST), "·" if _encodes(stream, "·") else "|")
+        color = terminal and color_wanted() if options.color is None else options.color
+        width = options.width or (terminal_width(stream) if terminal else WIDTH)
+        page = Page(max(width, NARROWEST), "·" if encodes(stream, "·") else "|")
         if options.quiet:
             page.line((wording.quiet_line(found), ""), indent=0)
         elif isinstance(found, Table):
@@ -69,14 +71,17 @@ def _sweep(page: Page, sweep: Sweep) -> None:
 
 
 def _verdict(page: Page, sweep: Sweep) -> None:
-    """The first line; where it is too wide, the largest distance has a line of its own."""
+    """The first line; where it is too wide, its last parts have lines of their own."""
     word, role = _WORDS[sweep.verdict]
-    text, rest = wording.headline(sweep), ""
-    if len(word) + 2 + measure(text) > page.width:
-        text, _, rest = text.partition(", at most ")
+    text = wording.headline(sweep)
+    rest: dict[str, str] = {}
+    for label, parting in PARTINGS:
+        if len(word) + 2 + measure(text) > page.width and parting in text:
+            text, _, rest[label] = text.partition(parting)
     page.line((word, role), (f"  {text}", ""), indent=0)
     page.gap()
-    page.fact("largest", rest)
+    for label, _ in reversed(PARTINGS):
+        page.fact(label, rest.pop(label, ""))
 
 
 def _bins(page: Page, sweep: Sweep) -> None:
@@ -121,6 +126,9 @@ def _examples(page: Page, sweep: Sweep) -> None:
     rows: list[Sequence[str]] = [HEADS]
     for name, found in shown:
         rows += [(name,), *map(_cells, found)]
+        more = sweep.special.differ - len(found) if name == "special" and sweep.special else 0
+        if more:
+            rows.append((f"{more:,} more, in the JSON and HTML reports",))
     _aligned(page, rows, left=0)
 
 
@@ -132,6 +140,9 @@ def _cells(one: Example) -> tuple[str, ...]:
 def _table(page: Page, table: Table) -> None:
     word, role = _WORDS[table.verdict]
     page.line((word, role), (f"  {wording.table_text(table)}", ""), indent=0)
+    if table.next_step:
+        page.gap()
+        page.fact("next", table.next_step, foldable=False)
     for row in table.rows:
         page.gap()
         page.line((row.name, "key"), (f"  {row.inputs}", ""))

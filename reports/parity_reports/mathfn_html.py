@@ -18,7 +18,7 @@ from parity.presenting import Options, printable, write_text
 from parity.status import Verdict
 from parity.tally import CLASSES
 from parity_reports import mathfn_wording as wording
-from parity_reports.html_panels import WORDS, Digits, Fact, _digits, hex_groups
+from parity_reports.html_panels import WORDS, Digits, Fact, changed_digits, hex_groups
 from parity_reports.html_report import content_policy
 from parity_reports.mathfn_plot import drift
 
@@ -202,8 +202,8 @@ def _examples(found: Sequence[Example]) -> list[ExampleView]:
     return [
         ExampleView(
             one,
-            _digits(one.ref_hex, one.dut_hex),
-            _digits(one.dut_hex, one.ref_hex),
+            changed_digits(one.ref_hex, one.dut_hex),
+            changed_digits(one.dut_hex, one.ref_hex),
             "none" if one.ulp is None else f"{one.ulp:+,}",
             "" if one.kind == "value" else one.kind,
         )
@@ -222,6 +222,7 @@ def _table(table: Table) -> dict[str, Any]:
         "rows": [_row(row) for row in table.rows],
         "seed": table.seed,
         "about": table.about,
+        "next_step": table.next_step,
         "seconds": table.seconds,
     }
 

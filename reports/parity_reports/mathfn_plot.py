@@ -11,6 +11,7 @@ from parity.mathfn import Exponent
 HEIGHT = 120  # pixels of one plot
 LEAST = 1.5  # pixels of the smallest bar: one differing input among millions stays visible
 LABELS = 12  # labels on the axis at most
+EDGE = 6.0  # percent of the axis within which half a label would stand beside the page
 
 
 @dataclass(frozen=True)
@@ -25,11 +26,13 @@ class Rect:
 
 @dataclass(frozen=True)
 class Label:
-    """A text on the axis, at a place in percent. ``minor``: left out where there is no room."""
+    """A text on the axis, at a place in percent. ``minor``: left out where there is no room.
+    ``anchor``: which end of the text stands there (SVG's text-anchor)."""
 
     place: float
     text: str
     minor: bool
+    anchor: str = "middle"
 
 
 @dataclass(frozen=True)
@@ -81,14 +84,13 @@ def _bars(values: dict[int, float], columns: int) -> list[Rect]:
 
 def _labels(exponents: Sequence[Exponent]) -> list[Label]:
     step = -(-len(exponents) // LABELS)
-    return [
-        Label(
-            round(100 * (column + 0.45) / len(exponents), 3),
-            exponents[column].name,
-            minor=column // step % 2 == 1,
-        )
-        for column in range(0, len(exponents), step)
-    ]
+    found = []
+    for column in range(0, len(exponents), step):
+        place = round(100 * (column + 0.45) / len(exponents), 3)
+        anchor = "start" if place < EDGE else "end" if place > 100 - EDGE else "middle"
+        minor = column // step % 2 == 1
+        found.append(Label(place, exponents[column].name, minor, anchor))
+    return found
 
 
 def _percent(share: float) -> str:

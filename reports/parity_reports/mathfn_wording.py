@@ -22,7 +22,8 @@ def headline(sweep: Sweep) -> str:
     if sweep.placed is not None and sweep.placed.side:
         side = sweep.placed.side
         name = (sweep.ref if side == "ref" else sweep.dut)["name"]
-        return f"{sweep.function}: {side} {name} depends on where an input sits"
+        fault = "depends on where an input sits" if sweep.placed.repeats else "is not repeatable"
+        return f"{sweep.function}: {side} {name} {fault}"
     text = f"{sweep.function}: {share_text(sweep)}"
     if not sweep.differ and sweep.special is not None and sweep.special.differ:
         text += f"; {sweep.special.differ:,} of {sweep.special.pairs:,} special values do"
@@ -40,6 +41,8 @@ def places_text(sweep: Sweep) -> str:
     placed = sweep.placed
     if placed is None:
         return ""
+    if not placed.repeats:
+        return placed.text
     if placed.side:
         return f"{placed.count:,} other results of {placed.side}, first {placed.text}"
     return f"{placed.inputs:,} inputs alone, in slices, strided, backwards: the same bits"

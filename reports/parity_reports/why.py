@@ -10,7 +10,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from parity.families import field_op
-from parity.tree import CONTAMINATED, Birth, Births, FunctionDiff, KeyState, Margin, Tree
+from parity.tree import (
+    CONTAMINATED,
+    EMBEDDING,
+    TAP_LIES,
+    Birth,
+    Births,
+    FunctionDiff,
+    KeyState,
+    Margin,
+    Tree,
+)
 from parity_reports import wording
 from parity_reports.axes import leading_axis
 from parity_reports.values import parse_key
@@ -18,6 +28,7 @@ from parity_reports.values import parse_key
 LISTED_KEYS = 3  # births of one group that are all named; of more the first
 NOT_DUMPED = "found by replay, not dumped"
 EQUAL_IN_RUN = "equal in the run"
+NOT_COMPARED = "at keys that are not comparable"
 NOT_REPLAYED = "not replayed"
 ALL = "all"
 
@@ -32,12 +43,20 @@ class Group:
 
 
 def leading_birth(tree: Tree) -> Birth | None:
-    """The birth behind the first key: its own, or the one it is inherited from."""
+    """The birth behind the first key: its own, or the one it is inherited from. After another start
+    the first one of the prompt: what decode steps show then is a false lead."""
     if tree.births is None:
         return None
+    if tree.reason == CONTAMINATED:
+        return next((birth for birth in tree.births.found if _in_prompt(tree, birth)), None)
     row = wording.first_row(tree)
     wanted = tree.first if row is None or not row.source else row.source
     return next((birth for birth in tree.births.found if birth.key == wanted), None)
+
+
+def _in_prompt(tree: Tree, birth: Birth) -> bool:
+    key, tokens = parse_key(birth.key), tree.run.get("tokens", "")
+    return key is not None and tokens.isdecimal() and key.pos < int(tokens)
 
 
 def only_birth(tree: Tree) -> bool:
@@ -59,6 +78,8 @@ def cause_sentence(tree: Tree) -> str:
     if birth.key == tree.first and tree.inputs:
         said = _inputs(tree) if birth.clean else f"{said}; {_inputs(tree)}"
     parts = [op if own else f"{birth.key}: {op}", said, *_marks(birth)]
+    if birth.op == EMBEDDING:
+        parts[1] = "all that reads it in layer 0 differs by replay, the same ops elsewhere do not"
     shown = tree.elements.key if tree.elements is not None else ""
     if birth.elements is not None and birth.key != shown:
         parts.append(wording.elements_sentence(birth.elements, leading_axis(birth.elements)))
@@ -67,7 +88,9 @@ def cause_sentence(tree: Tree) -> str:
 
 def op_sentence(tree: Tree) -> str:
     """``attention (contract 1.8); inputs equal: k, ks``: the op that makes the first key, where no
-    birth is known; empty for a name that is no key."""
+    birth is known; empty for a name that is no key, and where a tap lies."""
+    if tree.reason.startswith(TAP_LIES):
+        return ""
     key = parse_key(tree.first or "")
     op = "" if key is None or field_op(key.field) == key.field else field_op(key.field)
     return "; ".join(part for part in (op, _inputs(tree) if tree.inputs else "") if part)
@@ -126,7 +149,7 @@ def group_sentence(group: Group) -> str:
         text += f"first {births[0].key}"
     else:
         text += ", ".join(birth.key for birth in births)
-    for mark in (NOT_DUMPED, NOT_REPLAYED, EQUAL_IN_RUN):
+    for mark in (NOT_DUMPED, NOT_REPLAYED, EQUAL_IN_RUN, NOT_COMPARED):
         marked = sum(mark in _marks(birth) for birth in births)
         if marked:
             text += f"; {mark}" if marked == len(births) else f"; {marked:,} {mark}"
@@ -203,5 +226,6 @@ def _marks(birth: Birth) -> list[str]:
         NOT_DUMPED: not birth.dumped,
         NOT_REPLAYED: birth.how == "inputs",
         EQUAL_IN_RUN: birth.state == KeyState.SAME,
+        NOT_COMPARED: birth.state == KeyState.NOT_COMPARABLE,
     }
     return [mark for mark, holds in marks.items() if holds]

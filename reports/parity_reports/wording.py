@@ -29,6 +29,7 @@ from parity_reports.values import parse_key
 Span = tuple[str, str]  # text, and the role it plays: "", "key", "good", "bad", "warn", ...
 
 DUMP_LEVEL = "dump level"
+ENGINE = "engine"  # the role of a side that is held against itself
 _VERDICTS = {
     Verdict.SAME: ("SAME", "good"),
     Verdict.DIVERGED: ("DIVERGED", "bad"),
@@ -321,8 +322,10 @@ def replay_command(tree: Tree) -> str:
 
 def sides(tree: Tree) -> dict[str, dict[str, str]]:
     """The headers of ref and dut, or of the one engine that was held against itself."""
-    if tree.stability is not None and tree.ref == tree.dut:
-        return {"engine": tree.ref}
+    found = tree.stability
+    # A run of an engine may differ from the next in what its header tells: a schedule, weights.
+    if found is not None and (found.side == ENGINE or tree.ref == tree.dut):
+        return {ENGINE: tree.ref}
     return {"ref": tree.ref, "dut": tree.dut}
 
 
@@ -451,6 +454,8 @@ def _untyped(tree: Tree) -> bool:
 
 
 def _emulated(tree: Tree) -> str:
-    sides = {"ref": tree.ref, "dut": tree.dut}
-    names = [name for name, header in sides.items() if header.get("emulated") == "yes"]
+    shown = sides(tree)
+    names = [name for name, header in shown.items() if header.get("emulated") == "yes"]
+    if names == [ENGINE]:
+        return "emulated"
     return f"{' and '.join(names)} emulated" if names else ""

@@ -228,3 +228,17 @@ class NoWriteState(NoWeights):
 
 
 NOT_AN_ENGINE = 7
+
+
+class Stopped(Engine):
+    """The user presses Ctrl-C while position ``@pos=N`` is computed; ``@key=TAG`` is moved."""
+
+    options = ("key", "pos", "steps")
+
+    def step(self, token: int, plan: Plan | None = None) -> Step:
+        if self.length == int(self.settings.options["pos"]):
+            raise KeyboardInterrupt
+        if plan is not None and "key" in self.settings.options:
+            key = Key.parse(self.settings.options["key"])
+            plan = replace(plan, inject=Injection(key, 0))
+        return super().step(token, plan)

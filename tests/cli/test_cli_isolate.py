@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import shlex
+import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pytest
 
-from parity.isolate import trial_cache
+from parity.isolate import isolation, trial_cache
 from parity.tree import Isolation, Tree
 from parity_cpu.engine import Engine
 from tests.cli_runner import Result, run_cli
@@ -60,6 +63,30 @@ def test_json_on_stdout_is_the_whole_tree() -> None:
         "0 for the ladder"
     )
     assert Tree.from_json(tree.to_json()) == tree
+
+
+def test_reproduce_line_writes_no_files(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    isolate(tmp_path, "--dut", "cpu:exact+two_pass", *UNKEPT, "--only", "variants")
+    line = Tree.from_json(path.read_text()).reproduce
+    assert line == shlex.join(
+        ("parity", "isolate", "--dut", "cpu:exact+two_pass", *UNKEPT, "--only", "variants")
+    )
+
+
+def test_red_seconds_are_those_of_the_whole_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(isolation, "_remove_variants", lambda *_: time.sleep(2.0))
+    isolate(tmp_path, "--dut", "cpu", *UNKEPT, "--only", "variants")
+    assert Tree.from_json((tmp_path / "run.json").read_text()).seconds >= 2.0
+
+
+def test_red_runs_that_are_not_accounted_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isolation.Trials, "counted", lambda *_: nullcontext())
+    result = run_cli("isolate", "--dut", "cpu:exact+two_pass", *UNKEPT, "--only", "variants")
+    assert result.status == 2
+    assert "isolate: 1 runs were made, 0 accounted for" in result.stderr
 
 
 def test_level_decides_the_status_as_it_does_for_diff(tmp_path: Path) -> None:
@@ -200,7 +227,7 @@ def test_a_trial_is_run_once(tmp_path: Path, kept: Kept) -> None:
     assert (first, found.runs, len(files(tmp_path))) == ([False, False], 1, 1)
     again, notes, known = kept()
     assert (again, known.runs) == ([False, True], 0)
-    assert notes[0].endswith("; 1 trials known from before")
+    assert notes[0].endswith("; 1 trial known from before")
     assert [trial.first for trial in known.ladder] == [trial.first for trial in found.ladder]
 
 

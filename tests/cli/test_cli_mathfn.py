@@ -86,6 +86,39 @@ def test_a_result_that_depends_on_its_place() -> None:
     assert " in the array, " in text
 
 
+def test_a_result_that_does_not_repeat() -> None:
+    result = mathfn("expf", "--dut", f"{FAULTS}:flaky", "--n", "2000")
+    assert result.status == 1
+    head = f"UNSTABLE  expf: dut {FAULTS}:flaky is not repeatable"
+    assert result.stdout.splitlines()[0] == head
+    text = " ".join(result.stdout.split())
+    assert "places not repeatable: the same input in the same place, " in text
+    assert "depends on where" not in text
+    assert "in the array" not in text
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "step"),
+    [
+        (
+            ("--n", "2000000"),
+            "not enough memory for --n 2,000,000: about 48 MB are needed",
+            "a smaller --n, or --exhaustive",
+        ),
+        (("--exhaustive",), "not enough memory for a chunk of inputs", "a smaller --chunk"),
+    ],
+)
+@pytest.mark.usefixtures("few")
+def test_red_too_little_memory(words: tuple[str, ...], said: str, step: str) -> None:
+    result = mathfn("expf", "--dut", f"{FAULTS}:no_memory", *words)
+    assert result.status == 2
+    lines = result.stderr.splitlines()
+    assert lines[0] == f"parity: {said}"
+    assert lines[1].startswith(f"  next: {step}")
+    assert len(lines) == 2
+    assert result.stdout == ""
+
+
 @pytest.mark.parametrize(
     ("words", "line"),
     [
@@ -333,3 +366,6 @@ def test_table_without_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.status == 3
     assert result.stdout.startswith("NOT RUN  Kestrel's table: 1 of ")
     assert "  measured not run: cuda: CuPy is not installed" in result.stdout
+    steps = [line for line in result.stdout.splitlines() if line.startswith("  next")]
+    assert len(steps) == 1
+    assert steps[0].startswith("  next     it takes an NVIDIA GPU and parity's extra ")

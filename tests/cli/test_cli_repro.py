@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import errno
 import json
+import shlex
+import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from parity import sides
+from parity.cli.rerunning import rerun
 from parity.repro import INPUTS, OUTPUTS, README, RECORD, STATE, read_repro
 from parity.tree import Tree
 from tests.cli.running import said
@@ -108,7 +113,49 @@ def test_what_the_folder_says(moved: Path) -> None:
     lines = (moved / README).read_text().splitlines()
     assert len(lines) == 5
     assert lines[0].startswith("t7_l1_attn: attention (contract 1.8).")
-    assert f"parity replay {moved}" in lines[3]
+    assert "in this folder: parity replay ." in lines[3]
+    assert str(moved.parent) not in "".join(lines)
+
+
+def test_red_reproduce_line_can_be_run(moved: Path) -> None:
+    tree = Tree.from_json(moved.with_name("diff.json").read_text())
+    line = shlex.join(("parity", "diff", "--ref", "cpu", "--dut", MOVED, *SHORT))
+    assert tree.reproduce == read_repro(moved).record.reproduce == line
+    assert (moved / README).read_text().endswith(f": {line}\n")
+    result = run_cli(*shlex.split(line)[1:])
+    assert (result.status, result.stderr) == (1, "")
+    assert result.stdout.startswith("DIVERGED  first at t7_l1_attn")
+
+
+def test_red_folder_is_replayed_where_it_lies(moved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(moved.rename(moved.with_name("elsewhere")))
+    assert run_cli("replay", ".").status == 1
+
+
+@pytest.mark.parametrize(
+    ("typed", "line"),
+    [
+        ("parity diff --repro r --n 2", "parity diff --n 2"),
+        ("parity diff --n 2 --repro=r -q", "parity diff --n 2"),
+        ("parity diff --json - --html 'a b' --csv c --junit d --dut emu", "parity diff --dut emu"),
+        ("parity diff --quiet --dut 'exec:a b'", "parity diff --dut 'exec:a b'"),
+    ],
+)
+def test_rerun_leaves_out_what_writes_files(typed: str, line: str) -> None:
+    assert rerun(typed) == line
+
+
+def test_red_seconds_are_those_of_opening_the_sides_too(
+    moved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = sides.open_side
+
+    def slow(*words: Any) -> Any:
+        time.sleep(0.5)
+        return opened(*words)
+
+    monkeypatch.setattr(sides, "open_side", slow)
+    assert replay(moved)[1].seconds >= 1.0
 
 
 def test_reports_of_a_replay(moved: Path, tmp_path: Path) -> None:

@@ -252,3 +252,17 @@ def test_diff_calls_it_unstable_and_never_diverged(
     assert tree.stability is not None
     assert tree.stability.side == "dut"
     assert tree.births is None or tree.births.found == []
+
+
+def test_red_one_engine_is_named_once(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    words = ("--engine", f"{RACES}:EmuRace", *SHORT, "--n", "4", "--json", str(path))
+    result = run_cli("stable", *words)
+    assert result.status == 1
+    tree = Tree.from_json(path.read_text())
+    assert tree.ref != tree.dut, "the runs differ in the schedule that they tell of"
+    verdict, *lines = result.stdout.splitlines()
+    assert verdict.endswith(" of 4, emulated")
+    labels = [line.split()[0] for line in lines if line[:2] == "  " and line.strip()]
+    assert (labels.count("engine"), labels.count("ref"), labels.count("dut")) == (1, 0, 0)
+    assert tree.reproduce == f"parity stable --engine {RACES}:EmuRace {' '.join(SHORT)} --n 4"

@@ -222,7 +222,7 @@ def test_default_dut_is_named_in_note_and_command(monkeypatch: pytest.MonkeyPatc
     result = run_cli("diff", *SHORT, "--json", "-")
     tree = Tree.from_json(result.stdout)
     assert tree.notes == ["no CUDA device works here: the dut is emu (--dut cuda says why)"]
-    assert tree.reproduce == "parity diff --tokens 1,2,3 --n 3 --json - --dut cpu"
+    assert tree.reproduce == "parity diff --tokens 1,2,3 --n 3 --dut cpu"
 
 
 def test_explicit_cuda_is_never_replaced(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import pytest
 from parity.cli import doctor
 from parity.cli.commands import cli
 from parity.errors import NotRunError
-from parity.registry import ENGINES, plugins
+from parity.registry import ENGINES, engine_class, plugins
 from parity_cpu.engine import Engine
 from tests.cli.running import said
 from tests.cli_runner import run_cli
@@ -37,9 +37,9 @@ def test_engines_are_listed_with_what_they_offer() -> None:
         at = lines.index(f"{name:<6}  parity-harness {Engine.version}")
         assert lines[at + 1].startswith("        tiers         exact")
         assert lines[at + 2].startswith("        variants      ")
-        block = " ".join(line.strip() for line in lines[at + 2 : at + 6])
+        block = " ".join(line.strip() for line in lines[at + 2 : at + 7])
         assert ", ".join(Engine.variants) in block
-        assert "capabilities  capture, " in block
+        assert f"capabilities  {', '.join(sorted(engine_class(name).capabilities))}" in block
         assert max(map(len, lines)) <= 80
 
 

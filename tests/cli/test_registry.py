@@ -41,7 +41,7 @@ def test_engine_of_another_distribution(tmp_path: Path, monkeypatch: pytest.Monk
     assert registry.plugins(ENGINES)["acme"].distribution == "acme"
     assert registry.engine_class("acme") is engines_for_tests.Moved
     result = run_cli("diff", *SHORT, "--dut", "acme@key=t4_l1_x", "-q")
-    assert (result.status, result.stdout.split(",")[0]) == (1, "diverged: t4_l1_x")
+    assert (result.status, result.stdout.split(",")[0]) == (1, "diverged: t4_l1_x born here")
 
 
 @pytest.mark.parametrize(

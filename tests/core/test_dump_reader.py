@@ -221,8 +221,9 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("count", [200_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
 def test_a_large_dump_is_read_and_compared_in_seconds(tmp_path: Path, count: int) -> None:
-    """Measured on one core of an AMD EPYC: a million lines are read in 3.0 s, compared in 3.2 s.
-    The limits are three times that: they pass on slower machines and fail on quadratic cost."""
+    """Measured on one core of an AMD EPYC: a million lines are read in 0.2 s and compared in 0.1 s,
+    or in 1.5 s with a side of plain entries. The limits are three times that and more: they pass
+    on slower machines and fail on quadratic cost."""
     fields = [*(f"l{layer}_{name}" for layer in range(48) for name in ("nrm", "k", "x")), "logits"]
     lines = (
         f"t{pos}_{field} {pos * 1000 + at:016x} f32[4,32]\n"
@@ -233,13 +234,13 @@ def test_a_large_dump_is_read_and_compared_in_seconds(tmp_path: Path, count: int
     path.write_text("".join(lines))
     begin = time.process_time()
     ref = read_dump(path)
-    assert time.process_time() - begin < 10e-6 * count
+    assert time.process_time() - begin < 2e-6 * count
     entries = ref.entries
     changed = Entry(entries[-2].key, entries[-2].digest ^ 1, entries[-2].type)
     dut = Dump(ref.header, {"": [*entries[:-2], changed, entries[-1]]}, "dut")
     begin = time.process_time()
     tree = compare_dumps(ref, dut)
-    assert time.process_time() - begin < 10e-6 * count
+    assert time.process_time() - begin < 6e-6 * count
     assert (tree.verdict, tree.first) == (Verdict.DIVERGED, changed.key.tag)
     assert tree.counts.same == len(entries) - 1 >= count - 1
     assert len(tree.keys) == len(fields)  # the first one's step; the rest is counted

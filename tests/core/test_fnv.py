@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import random
+from itertools import accumulate
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parity.fnv import BASES, fnv1a64, fnv1a64_array, hex16
+from parity.fnv import _BLOCK, BASES, fnv1a64, fnv1a64_array, fnv1a64_prefixes, hex16
 
 COUNT = np.arange(16, dtype=np.float32)
 # Test vectors: bytes (f32 little-endian where numeric) and their digest.
@@ -79,3 +82,17 @@ def test_every_bit_of_a_long_buffer_counts(at: int, bit: int) -> None:
     before = fnv1a64_array(data)
     data[at] ^= 1 << bit
     assert fnv1a64_array(data) != before
+
+
+@given(st.lists(st.binary(min_size=1, max_size=40), max_size=30), st.integers(0, 2**64 - 1))
+@settings(derandomize=True, max_examples=60, deadline=None)
+def test_prefix_hashes_are_those_of_the_scalar_hash(parts: list[bytes], basis: int) -> None:
+    data, ends = b"".join(parts), [*accumulate(map(len, parts))]
+    assert fnv1a64_prefixes(data, ends, basis) == [fnv1a64(data[:end], basis) for end in ends]
+
+
+def test_prefix_hashes_go_on_from_block_to_block() -> None:
+    data = random.Random(5).randbytes(3 * _BLOCK + 7)
+    ends = [1, _BLOCK - 1, _BLOCK, _BLOCK + 1, 2 * _BLOCK, 3 * _BLOCK + 7]
+    assert fnv1a64_prefixes(data, ends) == [fnv1a64(data[:end]) for end in ends]
+    assert fnv1a64_prefixes(b"", []) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -65,6 +66,11 @@ def test_near_names_are_offered() -> None:
     with pytest.raises(InputError) as raised:
         open_implementation(f"{FAULTS}:exp")
     assert raised.value.next_step == f"did you mean {FAULTS}:expf?"
+    for name in ("zzz", "symbl"):
+        with pytest.raises(InputError) as raised:
+            open_implementation(name)
+        assert raised.value.message == f"no implementation {name!r}"
+        assert raised.value.next_step == f"installed: {', '.join(implementation_names())}"
 
 
 def test_red_function_not_offered() -> None:
@@ -81,6 +87,18 @@ def test_working_folder_is_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     opened = open_implementation("mine_in_folder:f")
     assert opened.evaluate("expf", X).tolist() == (X * 2).tolist()
     assert opened.functions == FUNCTIONS
+
+
+def test_red_a_module_that_ends_the_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "leaves_at_once.py").write_text("raise SystemExit(4)\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(InputError) as raised:
+        open_implementation("leaves_at_once:f")
+    assert raised.value.message == (
+        "implementation leaves_at_once:f: leaves_at_once cannot be imported: SystemExit: 4"
+    )
 
 
 @pytest.mark.parametrize("function", ["expf", "single"])
@@ -117,14 +135,18 @@ def test_a_result_is_a_copy() -> None:
     ("function", "said"),
     [
         ("float64_array", "returned float64"),
-        ("float64_single", "returned float"),
+        ("exact_double", "returned float64 at bfc00000 (-1.50000000e+00)"),
         ("one_short", "returned shape (3,) for (4,)"),
         ("raises_for_nan", "raised ArithmeticError: no NaN, please"),
+        ("ends_the_program", "raised SystemExit: 5"),
+        ("overflows", "raised OverflowError at 44318000 (+7.10000000e+02): math range error"),
         ("writes", "raised ValueError: assignment destination is read-only"),
     ],
 )
 def test_red_users_function(function: str, said: str) -> None:
-    x = np.append(X[1:], np.float32(np.nan))
+    x = np.array([-1.5, 0.0, 3.25, np.nan], np.float32)
+    if function == "overflows":
+        x[1:] = 89.0, 710.0, 720.0
     with pytest.raises(InputError) as raised:
         open_implementation(f"{FAULTS}:{function}").evaluate("expf", x)
     assert raised.value.message == f"implementation {FAULTS}:{function} {said}"
@@ -143,6 +165,18 @@ def test_red_function_that_takes_neither(function: str, said: str) -> None:
     with pytest.raises(InputError) as raised:
         open_implementation(f"{FAULTS}:{function}")
     assert raised.value.message == f"implementation {FAULTS}:{function} {said}"
+
+
+def test_python_floats_are_rounded_once_and_said_to_be() -> None:
+    opened = open_implementation(f"{FAULTS}:float64_single")
+    found = opened.evaluate("expf", X)
+    wanted = [np.float32(math.exp(float(x))) for x in X]
+    assert found.dtype == np.float32
+    assert found.tobytes() == np.array(wanted).tobytes()
+    assert opened.describe()["called"] == "one number at a time, rounded to float32"
+    single = open_implementation(f"{FAULTS}:single")
+    single.evaluate("expf", X)
+    assert single.describe()["called"] == "one number at a time"
 
 
 def test_red_entry_point_without_the_protocol(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from parity.errors import InputError
-from parity.function_positions import LENGTHS, OFFSETS, check_positions, layouts, on_a_line
+from parity.function_positions import AGAIN, LENGTHS, OFFSETS, check_positions, layouts, on_a_line
 from parity.functions import open_implementation
 
 N = 10_001
@@ -53,6 +53,19 @@ def test_red_a_strided_array_has_other_bits() -> None:
         count[one.layout] += 1
     assert count == {"at stride 2": 5_001, "at stride 2 from 1": 5_000, "backwards": N}
     assert found[-1].index == 0
+
+
+@pytest.mark.parametrize("name", ["flaky", "seldom_flaky"])
+def test_red_a_result_that_does_not_repeat(name: str) -> None:
+    """No matter of places: the same array, or the same element alone, gives other bits."""
+    (first,) = check_positions(open_implementation(f"{FAULTS}:{name}"), "expf", X)
+    assert first.layout == AGAIN
+    assert first.x == int(X.view(np.uint32)[first.index])
+    assert first.as_laid == first.as_array ^ 1
+    assert str(first) == (
+        f"not repeatable: the same input in the same place, {first.x:08x}, gave "
+        f"{first.as_array:08x} and then {first.as_laid:08x}"
+    )
 
 
 def test_layouts_are_those_of_the_claim() -> None:

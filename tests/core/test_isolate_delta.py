@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+import re
+from collections.abc import Iterable
+from itertools import chain, combinations
 from math import ceil, log2
 
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parity.isolate.delta import Differs, Kept, Search, find_guilty, minimise
-from parity.isolate.interplay import CANCELS, NEEDS, Interplay, find_interplay, smaller_guilty
+from parity.isolate.interplay import Interplay, find_interplay, smaller_guilty, smallest
 
 NAMES = "abcdefghijklm"
 
@@ -107,7 +109,58 @@ def test_a_guilty_one_that_another_hides() -> None:
     # c brings the difference, a would bring one and b absorbs it.
     guilty, interplay, _, _ = isolate("abc", lambda kept: "c" in kept or kept == {"a"})
     assert guilty == ["c"]
-    assert texts(interplay) == ["b hides a: it differs alone, and not with b beside it"]
+    assert texts(interplay) == ["b hides a: alone it differs, beside b it does not"]
+
+
+def test_two_that_only_together_hide_another() -> None:
+    def differs(kept: Kept) -> bool:
+        return "d" in kept or ("a" in kept and not kept.issuperset("bc"))
+
+    _, interplay, _, _ = isolate("abcd", differs)
+    assert texts(interplay) == [
+        "b and c together hide a: alone it differs, beside them it does not"
+    ]
+
+
+def acting(kept: Kept) -> bool:
+    """e but for s; u and d but not both; l with r; t."""
+    early = "e" in kept and "s" not in kept
+    return early or cancel(kept, "u", "d") or kept.issuperset("lr") or "t" in kept
+
+
+@pytest.mark.parametrize("names", ["deiltrsu", "udirlest", "sutrelid"])
+def test_red_what_is_said_names_no_idle_variant(names: str) -> None:
+    # One variant fewer at a time, u and d always stay: each alone is a cause of its own.
+    guilty, interplay, _, _ = isolate(names, acting)
+    assert guilty is not None
+    (left,) = set(guilty) - {"t"}
+    right = next(iter({"l", "r"} - {left}))
+    first, second = sorted("ud", key=names.index)
+    assert interplay.needed == []
+    assert sorted(texts(interplay)) == sorted(
+        (
+            f"{left} differs only together with {right}",
+            f"{first} and {second} cancel: each differs alone, together they do not",
+            "s hides e: alone it differs, beside s it does not",
+        )
+    )
+
+
+def test_red_what_is_needed_does_not_differ_by_itself() -> None:
+    # Without d, u alone would differ beside l, and tell nothing of l.
+    guilty, interplay, _, _ = isolate("drul", lambda kept: acting(kept - {"t"}), alone="l")
+    assert (guilty, interplay.needed) == (["l"], ["r"])
+
+
+def test_one_that_differs_beside_others_which_hide_each_other() -> None:
+    # b differs but for c; a beside both.
+    def differs(kept: Kept) -> bool:
+        return kept.issuperset("abc") or ("b" in kept and "c" not in kept)
+
+    _, interplay, _, _ = isolate("abc", differs, alone="a")
+    assert texts(interplay)[0] == (
+        "a differs beside b and c: alone it does not, nor do they without it"
+    )
 
 
 def test_three_in_one_run_of_two_causes_and_a_needed_one() -> None:
@@ -168,28 +221,79 @@ def test_any_function_gives_a_minimal_set_with_true_labels(
         assert table[frozenset()], "without any variant it still differs"
         return
     rest = everything - set(guilty)
-    assert guilty
+    assert guilty == [name for name in names if name in guilty]
     assert not table[rest]
     assert all(table[rest | {name}] for name in guilty)
     if table[frozenset(guilty)]:
         assert interplay.needed == []
     else:
         needed = frozenset(interplay.needed)
-        assert minimal(needed, lambda more: table[frozenset(guilty) | more])
-    for interaction in interplay.found:
-        red = interaction.kind == NEEDS
-        first = frozenset(interaction.names)
-        assert minimal(interaction.others, lambda more, f=first, r=red: table[f | more] is r)  # type: ignore[misc]
-        assert table[first] is not red
-        if interaction.both:
-            assert interaction.kind == CANCELS
-            assert table[frozenset(interaction.others)]
+        assert smallest_of(needed, lambda more: table[frozenset(guilty) | more] and not table[more])
+    for text in texts(interplay):
+        assert true_sentence(text, table), text
 
 
-def minimal(items: frozenset[str] | tuple[str, ...], holds: Differs) -> bool:
-    """Whether ``items`` hold and would not with one of them left out."""
-    whole = frozenset(items)
-    return holds(whole) and not any(holds(whole - {item}) for item in whole)
+SENTENCES = {
+    "needs": r"(.) differs only together with (.+)",
+    "beside": r"(.) differs beside (.+): alone it does not, nor do they without it",
+    "cancel": r"(.) and (.) cancel: each differs alone, together they do not",
+    "hides": r"(?P<b>.) hides (?P<a>.): alone it differs, beside (?P=b) it does not",
+    "hide": r"(?P<b>.+) together hide (?P<a>.): alone it differs, beside them it does not",
+}
+
+
+def true_sentence(text: str, table: dict[Kept, bool]) -> bool:
+    """Whether a sentence is true word by word of the function, and names nothing too many."""
+    found = {kind: re.fullmatch(form, text) for kind, form in SENTENCES.items()}
+    ((kind, match),) = ((kind, match) for kind, match in found.items() if match is not None)
+    one, listed = (match["a"], match["b"]) if kind.startswith("hide") else match.groups()
+    *before, last = listed.split(" and ")
+    others = frozenset([*(name for part in before for name in part.split(", ")), last])
+    name = frozenset(one)
+    alone, beside, together = table[name], table[others], table[name | others]
+    if kind == "needs":
+        return together and not any(table[part] for part in parts(name | others) if part)
+    if kind == "beside":
+        whole = smallest_of(others, lambda more: table[name | more] and not table[more])
+        return whole and not alone and len(others) > 1
+    if kind == "cancel":
+        return alone and beside and not together
+    hidden = smallest_of(others, lambda more: not table[name | more])
+    return alone and hidden and (not beside if kind == "hides" else len(others) > 1)
+
+
+def parts(items: Iterable[str]) -> list[Kept]:
+    """Every part of ``items`` but all of them."""
+    whole = sorted(items)
+    sizes = (combinations(whole, size) for size in range(len(whole)))
+    return [frozenset(part) for part in chain.from_iterable(sizes)]
+
+
+def smallest_of(items: frozenset[str], holds: Differs) -> bool:
+    """Whether ``items`` hold, and no part of them does."""
+    return holds(items) and not any(holds(part) for part in parts(items))
+
+
+@pytest.mark.parametrize(
+    ("text", "red"),
+    [
+        ("a differs only together with b", ["ab", "b"]),
+        ("a differs only together with b and c", ["abc", "ac"]),
+        ("a differs beside b and c: alone it does not, nor do they without it", ["abc", "bc"]),
+        ("a and b cancel: each differs alone, together they do not", ["a"]),
+        ("b hides a: alone it differs, beside b it does not", ["a", "b"]),
+        ("b and c together hide a: alone it differs, beside them it does not", ["a", "ab"]),
+    ],
+)
+def test_red_false_sentence(text: str, red: list[str]) -> None:
+    table = {part: "".join(sorted(part)) in red for part in parts("abcd")}
+    assert not true_sentence(text, table)
+
+
+def test_smallest_has_no_part_that_holds() -> None:
+    # One by one d, l and u all stay; l alone holds as well.
+    holds = [frozenset("dlux"), frozenset("dlu"), frozenset("l")]
+    assert smallest("dlux", holds.__contains__) == ["l"]
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])

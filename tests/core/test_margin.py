@@ -47,7 +47,7 @@ def test_two_logits_alone_that_moved_far_are_not_explained() -> None:
     dut = moved(REF, i0=1, i1=-400, i2=400)
     margin = measure(7, (1, 2), REF, dut)
     assert margin.gap == 3
-    assert margin.largest == 400
+    assert margin.largest == 0  # of the other logits, half an ULP rounds to even
     assert margin.explained == (3 <= 2 * 0.5)  # element 0 moved by half an ULP of 2.0
     assert margin.text.endswith("not explained, other logits moved by up to 0 ULP of that size")
 
@@ -66,9 +66,8 @@ def test_size_counts_and_not_the_distance_of_a_logit_near_zero() -> None:
     ref = logits(8.0, 4.0, 0.0)
     dut = logits(4.0, 8.0, 1e-30)
     margin = measure(0, (0, 1), ref, dut)
-    assert margin.largest is not None
     assert margin.gap == 1 << 23
-    assert margin.largest > 20 * margin.gap  # 1e-30 is that far from 0
+    assert margin.largest == 0  # though 1e-30 is 20 times the gap from 0, in places
     assert not margin.explained
 
 

@@ -18,13 +18,16 @@ from parity.functions import FUNCTIONS, open_implementation
 from parity_cpu import c_library
 from parity_cpu.c_functions import CALLS
 from parity_cpu.functions import WORTHWHILE, ExpViaDouble
+from tests.cli_runner import run_cli
 
 Floats = npt.NDArray[np.float32]
 F = np.float32
 SEED = 20_261_202
 
 MINE = """
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 float twice(float x) { return x + x; }
 float bits(float x) {
   unsigned u;
@@ -33,6 +36,18 @@ float bits(float x) {
   memcpy(&x, &u, 4);
   return x;
 }
+int data = 7;
+static float *volatile nowhere = 0;
+float crash(float x) { return *nowhere + x; }
+float crash_at_nan(float x) { return x != x ? *nowhere : x; }
+float aborts(float x) { abort(); }
+float leaves(float x) { _exit(0); }
+float hangs(float x) { for (;;) pause(); }
+"""
+
+DIES = """
+__attribute__((constructor)) static void start(void) { __builtin_trap(); }
+extern "C" float f(float x) { return x; }
 """
 
 
@@ -42,9 +57,10 @@ def mine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     compiler = shutil.which("g++") or shutil.which("clang++")
     assert compiler is not None, "scripts/setup.sh asks for a C++ compiler"
     folder = tmp_path_factory.mktemp("library")
-    (folder / "mine.cc").write_text(f'extern "C" {{{MINE}}}')
-    command = [compiler, "-O1", "-shared", "-fPIC", "mine.cc", "-o", "libmine.so"]
-    subprocess.run(command, cwd=folder, check=True)
+    for name, text in {"mine": f'extern "C" {{{MINE}}}', "dies": DIES}.items():
+        (folder / f"{name}.cc").write_text(text)
+        command = [compiler, "-O1", "-w", "-shared", "-fPIC", f"{name}.cc", "-o", f"lib{name}.so"]
+        subprocess.run(command, cwd=folder, check=True)
     return folder / "libmine.so"
 
 
@@ -185,6 +201,37 @@ def test_red_symbols(mine: Path, tmp_path: Path) -> None:
         assert raised.value.message.startswith(f"implementation {spec}: {said}")
         assert raised.value.next_step.startswith(step)
         assert "\n" not in raised.value.message
+
+
+@pytest.mark.parametrize(
+    ("symbol", "said"),
+    [
+        ("data", "'data' is no function: no code stands there"),
+        ("crash", "'crash' dies of SIGSEGV at 3f000000 (+5.00000000e-01)"),
+        ("crash_at_nan", "'crash_at_nan' dies of SIGSEGV at 7fc00000 (NaN)"),
+        ("aborts", "'aborts' dies of SIGABRT at 3f000000 (+5.00000000e-01)"),
+        ("leaves", "'leaves' ends the process at 3f000000 (+5.00000000e-01)"),
+        ("hangs", "'hangs' gives no result in 2 s at 3f000000 (+5.00000000e-01)"),
+    ],
+)
+def test_red_a_symbol_that_would_end_parity(
+    mine: Path, symbol: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(c_library, "TRIAL_S", 2)
+    result = run_cli("mathfn", "expf", "--ref", "numpy", "--dut", f"{mine}:{symbol}", "--n", "100")
+    assert result.status == 2
+    first, step = result.stderr.splitlines()
+    assert first == f"parity: implementation {mine}:{symbol}: {said}"
+    assert step.startswith("  next: name a C function float f(float) that takes every float32")
+    assert result.stdout == ""
+
+
+def test_red_a_library_that_dies_when_loaded(mine: Path) -> None:
+    library = mine.parent / "libdies.so"
+    with pytest.raises(InputError) as raised:
+        open_implementation(f"{library}:f")
+    assert raised.value.message.startswith(f"implementation {library}:f: {library} dies of SIG")
+    assert raised.value.message.endswith(" when it is loaded")
 
 
 def test_red_no_c_library(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -337,6 +337,38 @@ def test_nan_results_fail_and_are_kept_apart() -> None:
     assert found.results[4][0] == 1
 
 
+def test_nan_against_nan_is_remarked_in_samples_and_in_special_values() -> None:
+    def payload(bits: np.ndarray) -> np.ndarray:
+        bits[bits == np.uint32(0x7FC00001)] = 0x7FC00002
+        bits[bits == np.uint32(0x7FFFFFFF)] = 0x7FFFFFFE
+        return bits
+
+    ask = Ask("expf", samples=50, domain=(1.0, 2.0), positions=False)
+    two = run(ask, identity(), changed("payload", payload))
+    assert two.remarks == [
+        "2 of the special values that differ are NaN against NaN with other bits: bits decide"
+    ]
+    one = Ask("expf", exhaustive=True, span=(0x7FC00000, 0x7FC00100), positions=False)
+    assert run(one, identity(), changed("payload", payload)).remarks == [
+        "1 of the differences is NaN against NaN with other bits: bits decide"
+    ]
+
+
+def test_a_long_sweep_says_once_how_long_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where stderr is no terminal there is no line of progress."""
+    times = itertools.count()
+    monkeypatch.setattr(probe.time, "monotonic", lambda: float(next(times)))
+    for seconds, wanted in ((1, 1), (10_000, 0)):
+        monkeypatch.setattr(probe, "LONG", seconds)
+        stream = io.StringIO()
+        Mathfn().run(small(), identity(), identity(), Progress(stream))
+        assert stream.getvalue().count("\n") == wanted
+    stream = io.StringIO()
+    monkeypatch.setattr(probe, "LONG", 1)
+    Mathfn().run(small(), identity(), identity(), Progress(stream))
+    assert re.fullmatch(r"expf: 8,192 inputs, about \d+ s\n", stream.getvalue())
+
+
 def test_results_beyond_one_are_remarked() -> None:
     """B27: a cosine of 1 + 1 ULP."""
     one = np.uint32(0x3F800000)

@@ -43,7 +43,7 @@ class Moved(Engine):
     options = ("key",)
 
     def step(self, token: int, plan: Plan | None = None) -> Step:
-        if plan is not None:
+        if plan is not None and plan.inject is None:
             key = Key.parse(self.settings.options["key"])
             plan = replace(plan, inject=Injection(key, 0))
         return super().step(token, plan)

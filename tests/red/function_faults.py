@@ -84,6 +84,48 @@ def raises_for_nan(x: Floats) -> Floats:
     return expf(x)
 
 
+def ends_the_program(x: Floats) -> Floats:
+    """Calls sys.exit for a NaN."""
+    if np.isnan(x).any():
+        raise SystemExit(5)
+    return expf(x)
+
+
+def overflows(x: np.float32) -> float:
+    """A Python float of one number; math.exp refuses what it cannot hold."""
+    return math.exp(float(x))
+
+
+def exact_double(x: np.float32) -> np.float64:
+    """A float64 of one number."""
+    return np.float64(math.exp(min(max(float(x), -100.0), 10.0)))
+
+
+def flaky(x: Floats) -> Floats:
+    """Every second call of an array has another last bit in its last result."""
+    return _flipped_each(x, 2)
+
+
+def seldom_flaky(x: Floats) -> Floats:
+    """The same at every 50th call: two calls in a row mostly agree."""
+    return _flipped_each(x, 50)
+
+
+def _flipped_each(x: Floats, calls: int) -> Floats:
+    _COUNT[0] += 1
+    out = expf(x)
+    if _COUNT[0] % calls == 0:
+        out.view(np.uint32)[-1:] ^= np.uint32(1)
+    return out
+
+
+def no_memory(x: Floats) -> Floats:
+    """Cannot get the memory for more than a few numbers."""
+    if x.size > 1_000:
+        raise MemoryError
+    return expf(x)
+
+
 def always_raises(x: Floats) -> Floats:
     """Refuses everything."""
     raise KeyError("table")
@@ -109,3 +151,4 @@ def same_array(x: Floats) -> Floats:
 
 
 _KEPT = np.zeros(64, np.float32)
+_COUNT = [0]  # calls of the flaky ones

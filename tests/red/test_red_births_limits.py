@@ -209,7 +209,8 @@ def test_bisection_names_the_births_of_its_layer() -> None:
     tree = bisect_engines(opened("ref", "cpu", run), opened("dut", dut, run), run, Ask())
     assert tree.births is not None
     assert [birth.key for birth in tree.births.found] == ["t4_l2_nrm", "t4_l2_attn"]
-    assert (tree.births.complete, tree.births.reason) == (False, "one layer was searched, t4_l2")
+    reason = "one layer was searched, t4_l2 (parity diff without --bisect: all)"
+    assert (tree.births.complete, tree.births.reason) == (False, reason)
     assert tree.births.replays == 2
     assert row(tree, "t4_l2_ores").source == "t4_l2_attn"
     assert tree.stability is None

@@ -43,6 +43,12 @@ def guilty(tmp_path: Path, dut: str, *words: str) -> Isolation:
     return isolate(tmp_path, dut, *(words or HANDED), "--only", "variants")[1]
 
 
+def runs_in(note: str) -> int:
+    """The runs that ``1 to find the guilty, 0 for interactions, ...`` adds up to."""
+    assert note.startswith("runs of the dut after the red one: ")
+    return sum(int(part.split()[0]) for part in note.split(": ")[1].split(";")[0].split(", "))
+
+
 # --- single variants ------------------------------------------------------------------------------
 
 
@@ -132,9 +138,12 @@ def test_fast_is_explained_by_the_variants_that_act(tmp_path: Path, engine: str)
     assert all(differs(engine, rest | {name}) for name in found.guilty)
     assert {name for name in fast if differs(engine, frozenset({name}))} == set(found.guilty)
     assert (found.needed, found.interactions, found.reason) == ([], [], "")
+    assert found.guilty == [name for name in found.variants if name in found.guilty]
     # The ladder: one more removed each time, the first difference never moves back.
+    last = found.ladder[-1].removed
+    assert set(last) == set(found.guilty)
     assert [trial.removed for trial in found.ladder] == [
-        found.guilty[:count] for count in range(len(found.guilty) + 1)
+        last[:count] for count in range(len(last) + 1)
     ]
     assert found.ladder[0].first == tree.first
     firsts = [Key.parse(trial.first) for trial in found.ladder if trial.first is not None]
@@ -167,8 +176,21 @@ def test_two_that_cancel_beside_a_guilty_one(tmp_path: Path) -> None:
 def test_variant_that_hides_another(tmp_path: Path) -> None:
     found = guilty(tmp_path, f"{ACTING}:exact+early+late+shield")
     assert found.guilty == ["late"]
-    told = "shield hides early: it differs alone, and not with shield beside it"
+    told = "shield hides early: alone it differs, beside shield it does not"
     assert found.interactions == [told]
+
+
+def test_red_only_variants_that_act_on_each_other_are_named(tmp_path: Path) -> None:
+    dut = f"{ACTING}:exact+early+up+down+left+right+late+shield+idle"
+    found = guilty(tmp_path, dut)
+    assert found.variants == sorted(found.variants)
+    assert (found.guilty, found.needed) == (["late", "right"], [])
+    assert found.interactions == [
+        "right differs only together with left",
+        "down and up cancel: each differs alone, together they do not",
+        "shield hides early: alone it differs, beside shield it does not",
+    ]
+    assert runs_in(found.notes[0]) == found.runs
 
 
 def test_variants_of_an_equal_run_that_cancel(tmp_path: Path) -> None:
@@ -180,6 +202,7 @@ def test_variants_of_an_equal_run_that_cancel(tmp_path: Path) -> None:
 def test_two_causes_move_the_first_difference_from_one_to_the_other(tmp_path: Path) -> None:
     found = guilty(tmp_path, f"{ACTING}:exact+late+idle+early+norm_tree")
     assert found.guilty == ["norm_tree", "early", "late"]
+    assert [trial.removed for trial in found.ladder][1:3] == [["norm_tree"], ["norm_tree", "early"]]
     assert [trial.first for trial in found.ladder[1:]] == ["t8_l0_attn", "t8_l3_x", None]
 
 
@@ -282,6 +305,8 @@ def test_contaminated_start_is_searched_in_the_prompt(tmp_path: Path) -> None:
     # A query cannot matter at position 0, where it sees one key.
     assert [trial.first for trial in found.ladder] == ["t1_l0_attn", None]
     assert found.ladder[1].total == 9 * 46
+    # The red run dumped no prompt: with these keys it is one more run.
+    assert runs_in(found.notes[0]) == found.runs == 2
     assert {row.total for row in found.placements} == {46}
     assert found.transplants[0].keys == ["t8_l0_attn"]
     assert "transplants: decoded from the ref's state, for the start differs" in found.notes

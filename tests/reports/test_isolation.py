@@ -38,11 +38,34 @@ def test_a_green_isolation_has_placements_and_no_runs() -> None:
 def test_trials_stand_for_a_ladder_that_is_not_there() -> None:
     tree = with_isolation(ladder=[], guilty=[], reason="none is")(trees.isolated())
     text = joined(console(tree))
-    assert "without kept first difference keys differ" in text
-    assert "fma, libm_exp sum_order none 0 of 35" in text
+    assert "without first difference keys differ" in text
+    assert "fma, libm_exp none 0 of 35" in text
     html = page(trees.isolated())  # the page lists them always
     assert "Every set of variants that was tried" in html
     assert "fma, libm_exp sum_order none 0 of 35" in html
+
+
+def test_red_trials_of_many_variants_stay_one_line_each() -> None:
+    names = [f"variant_{number:02}" for number in range(12)]
+    sets = ([], names, names[:6], names[6:], names[:2])
+    trials = [Trial(names, removed, "start l0_ks row 0 (position 0)", 30, 35) for removed in sets]
+    keys = [f"t33_l{number}_knorm" for number in range(8)]
+    moved = [Transplant(keys[:1], "t33_l1_x", 5, 35), Transplant(keys[1:], None, 0, 35)]
+    change = with_isolation(ladder=[], guilty=[], trials=trials, transplants=moved, variants=names)
+    lines = console(change(trees.isolated())).splitlines()
+    at = next(number for number, line in enumerate(lines) if line.startswith("  without "))
+    assert [line.split("  ")[1] for line in lines[at + 1 : at + 6]] == [
+        "nothing",
+        "all 12",
+        "variant_00 and 5 more",
+        "variant_06 and 5 more",
+        "variant_00, variant_01",
+    ]
+    assert any(line.startswith("  t33_l1_knorm and 6 more  none ") for line in lines)
+    assert max(map(len, lines[at:])) <= 80
+    html = page(change(trees.isolated()))
+    assert ", ".join(names) in html
+    assert ", ".join(keys[1:]) in html
 
 
 def test_a_ladder_that_begins_with_the_red_run_says_it_once() -> None:
@@ -59,6 +82,8 @@ def test_two_guilty_variants_are_named_together() -> None:
     assert words in joined(console(two))
     three = with_isolation(guilty=["fma", "libm_exp", "rsqrt"])(two)
     assert "variants fma, libm_exp and rsqrt" in joined(console(three))
+    needing = with_isolation(needed=["rsqrt"])(two)
+    assert "35 of 35 equal; differ only together with rsqrt" in joined(console(needing))
     quiet = ConsoleReport().render(two, quiet=True)
     assert quiet.endswith(", level greedy, guilty: fma, libm_exp\n")
 

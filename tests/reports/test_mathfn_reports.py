@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from parity.mathfn import Ask, Expected, Exponent, Placed, Sweep, Table, TableRow, percent
+from parity.mathfn import Ask, Bin, Expected, Exponent, Placed, Sweep, Table, TableRow, percent
 from parity.presenting import Options
 from parity.progress import Progress
 from parity.status import Verdict
@@ -153,7 +153,7 @@ def test_every_kind_of_difference_is_shown() -> None:
         assert f"\n  {label} " in text
     for heading in ("first", "worst", "NaN in ref", "NaN in dut", "NaN payload"):
         assert f"\n  {heading}\n" in text
-    assert "\n  largest  4,278,189,968 ULP\n" in text
+    assert "inputs differ by at most 4,278,189,968 ULP\n" in text
     for kind in ("NaN in ref", "NaN in dut", "NaN payload", "infinity", "beyond 1"):
         assert kind in page_text(found)
 
@@ -175,6 +175,72 @@ def test_quiet_is_one_line() -> None:
     assert console(unstable(), quiet=True) == (
         "unstable: cosf: dut identity depends on where an input sits\n"
     )
+
+
+def test_a_headline_keeps_nan_bits_apart() -> None:
+    found = swept(
+        changed("flipped", lambda bits: bits ^ np.uint32(1)), "expf", span=(0x7F7FFF00, 0x7F800100)
+    )
+    nans = next(one.count for one in found.bins if one.name == "NaN payload")
+    assert (found.pairs, found.differ, nans) == (512, 512, 254)
+    found = replace(found, max_ulp=1)
+    head = "expf: 258 of 512 inputs differ by at most 1 ULP, and 254 NaN in other bits"
+    assert console(found, quiet=True) == f"diverged: {head}\n"
+    assert head in page_text(found)
+    whole = swept(
+        changed("flipped", lambda bits: bits ^ np.uint32(1)), "expf", span=(0x7FC00000, 0x7FC00010)
+    )
+    assert console(whole, quiet=True) == (
+        "diverged: expf: 16 of 16 inputs differ, all NaN in other bits\n"
+    )
+
+
+def test_a_headline_too_wide_for_the_screen_is_parted() -> None:
+    found = replace(
+        every_kind(),
+        function="expf",
+        pairs=1 << 32,
+        differ=193_924 + 8_388_607,
+        max_ulp=1,
+        bins=[Bin("equal", 0), Bin("1", 193_924), Bin("NaN payload", 8_388_607)],
+    )
+    lines = console(found).splitlines()
+    assert lines[0] == "DIVERGED  expf: 193,924 of 4,294,967,296 inputs differ by at most 1 ULP"
+    assert lines[2] == "  besides  8,388,607 NaN in other bits"
+    wide = replace(found, function="softplus", max_ulp=4_278_189_968, differ=4_278_189_968)
+    assert console(wide).splitlines()[:4] == [
+        "DIVERGED  softplus: 4,269,801,361 of 4,294,967,296 inputs differ",
+        "",
+        "  largest  4,278,189,968 ULP",
+        "  besides  8,388,607 NaN in other bits",
+    ]
+    plain = console(replace(wide, bins=[Bin("1", 4_278_189_968)])).splitlines()
+    assert plain[0] == "DIVERGED  softplus: 4,278,189,968 of 4,294,967,296 inputs differ (99.6 %)"
+    assert plain[2] == "  largest  4,278,189,968 ULP"
+
+
+def test_special_values_not_shown_are_counted() -> None:
+    def spoiled(bits: np.ndarray) -> np.ndarray:
+        return np.where((bits & 0x7FFFFF) == 0, bits ^ 1, bits).astype(np.uint32)
+
+    ask = Ask("expf", samples=500, domain=(-100.0, 0.0), positions=False)
+    found = Mathfn().run(ask, identity(), changed("spoiled", spoiled), Progress(quiet=True))
+    assert found.special is not None
+    more = found.special.differ - 4
+    assert more > 0
+    lines = console(found).splitlines()
+    at = lines.index("  special")
+    assert lines[at + 5] == f"  {more} more, in the JSON and HTML reports"
+    shown = replace(found.special, differ=4, examples=found.special.examples[:4])
+    few = replace(found, special=shown)
+    assert "more, in the JSON" not in console(few)
+
+
+def test_a_table_that_lacks_a_device_says_what_to_do() -> None:
+    without = replace(table(), next_step="get a GPU")
+    assert "\n  next     get a GPU\n" in console(without)
+    assert "get a GPU" in page_text(without)
+    assert "\n  next" not in console(table())
 
 
 # --- the plot -------------------------------------------------------------------------------------
@@ -205,6 +271,20 @@ def test_bars_stand_where_their_exponents_do() -> None:
     assert [bar.height for bar in sizes.bars] == [HEIGHT / 2, HEIGHT / 4, HEIGHT]
     assert [label.text for label in found.labels] == ["-2^1", "-2^0", "-0", "+0", "+2^0"]
     assert [label.place for label in found.labels] == [9.0, 29.0, 49.0, 69.0, 89.0]
+
+
+def test_labels_at_the_edges_stay_on_the_page() -> None:
+    """-inf/NaN is centred on the first of 512 columns: half of it would stand left of the page."""
+    order = [*(("-", n) for n in reversed(range(256))), *(("+", n) for n in range(256))]
+    every = [exponent(sign, number, 1, 1) for sign, number in order]
+    found = drift(every)
+    assert found is not None
+    anchors = [label.anchor for label in found.labels]
+    assert anchors == ["start", *["middle"] * (len(anchors) - 1)]
+    last = drift([*every[:12], *every[12:23]])
+    assert last is not None
+    assert [one.anchor for one in last.labels if one.place > 96] == ["end"]
+    assert 'text-anchor="start">-inf/NaN</text>' in render(replace(every_kind(), exponents=every))
 
 
 def test_a_single_difference_among_all_floats_is_seen() -> None:

@@ -180,7 +180,7 @@ FACTS: dict[str, tuple[Callable[[], Tree], str, Change]] = {
     ),
     "cause of the decoding": (
         trees.decode_explained,
-        "cause attention (contract 1.8); inputs equal: k, ks, qrope",
+        "expf differs in 2 of 264 calls",
         in_decode(without(births=None)),
     ),
     "contaminated": (

@@ -1,0 +1,20 @@
+"""The line that makes a run again: the command as typed, without what writes files."""
+
+from __future__ import annotations
+
+import shlex
+
+WRITES = frozenset({"--repro", "--json", "--csv", "--html", "--junit"})  # each takes a path
+
+
+def rerun(typed: str) -> str:
+    """The command as typed without its reports and its repro folder, which is there now and would
+    be refused, and without ``-q``: it may be pasted as it is."""
+    kept: list[str] = []
+    words = iter(shlex.split(typed))
+    for word in words:
+        if word in WRITES:
+            next(words, None)
+        elif word.partition("=")[0] not in WRITES and word not in ("-q", "--quiet"):
+            kept.append(word)
+    return shlex.join(kept)

@@ -1,0 +1,232 @@
+"""Mutation testing of the comparison and probe code: how many planted faults do the tests see?
+
+Each group of modules is copied to a scratch folder and mutated there by mutmut, which runs the
+tests that reach the mutated function; nothing in the tree is changed. Properties and compiled
+functions, which mutmut passes over as decorated, are made plain in the copy. Ends 1 where a
+module's score is below ``--least``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+LEAST = 90.0  # per cent of a module's mutants
+KILLED, SURVIVED = (1, 3), (0, 33)  # mutmut's codes; 33: no test reaches the function
+TIMED_OUT = (-24, 24, 36, 152, 255)  # killed too: the tests would hang
+KNOWN = (*KILLED, *SURVIVED, *TIMED_OUT)
+SETTINGS = "use_git_change_detection = false\ntrack_dependencies = false\n"
+IGNORED = shutil.ignore_patterns("__pycache__", "mutants", "golden", "study", "gpu", "packaging")
+
+# A failing example is a killed mutant: nothing is gained by making it small.
+PROFILE = """
+from hypothesis import Phase, settings
+settings.register_profile("mutants", phases=(Phase.explicit, Phase.generate), database=None)
+settings.load_profile("mutants")
+"""
+
+
+@dataclass(frozen=True)
+class Group:
+    """``modules`` and ``tests``: paths from the root; ``drop``: tests that are too slow here."""
+
+    modules: tuple[str, ...]
+    tests: tuple[str, ...]
+    drop: tuple[str, ...] = ()
+
+
+GROUPS = {
+    "values": Group(
+        tuple(f"parity/{name}.py" for name in ("elements", "states", "greedy", "margin")),
+        (
+            *(f"tests/core/test_{name}.py" for name in ("elements", "hardening_elements")),
+            *(f"tests/core/test_{name}.py" for name in ("greedy", "greedy_choice", "margin")),
+            *("tests/cli/test_states.py", "tests/core/test_mutants_values.py"),
+        ),
+        ("test_any_bits_add_up_and_no_difference_is_lost",),
+    ),
+    "verdict": Group(
+        tuple(f"parity/{name}.py" for name in ("control", "stability", "kinds", "status")),
+        (
+            "tests/cli/test_control.py",
+            *("tests/core/test_tree.py", "tests/core/test_compare.py"),
+            "tests/core/test_mutants_verdict.py",
+        ),
+    ),
+    "births": Group(
+        ("parity/births.py",),
+        ("tests/core/test_births_flow.py", "tests/core/test_mutants_births.py"),
+    ),
+    "keys": Group(
+        ("parity/compare.py", "parity/matching.py"),
+        (
+            *("tests/core/test_compare.py", "tests/core/test_hardening_partial.py"),
+            "tests/core/test_hardening_columns.py::test_of_a_large_match_the_same_rows_are_listed"
+            "_wherever_the_limit_falls",
+            "tests/core/test_mutants_keys.py",
+        ),
+    ),
+    "digests": Group(
+        ("parity/chain.py", "parity/digest_tree.py", "parity/digest_search.py"),
+        (
+            *("tests/core/test_chain.py", "tests/core/test_digest_tree.py"),
+            "tests/core/test_mutants_digests.py",
+        ),
+        (
+            *("test_first_key_is_that_of_the_linear_scan", "test_bisection_names_the_key"),
+            *("test_fuzz_altered_values", "test_line_order_of_known", "test_layout_finds"),
+        ),
+    ),
+    "probes": Group(
+        tuple(
+            f"probes/parity_probes/{name}.py"
+            for name in ("blocks", "chunks", "isodiff", "rollback")
+        ),
+        (
+            *(f"tests/probes/test_{name}.py" for name in ("chunks", "isodiff", "rollback")),
+            *("tests/red/test_red_controls.py", "tests/probes/test_mutants_blocks.py"),
+            "tests/probes/test_mutants_probes.py",
+        ),
+    ),
+    "tally": Group(
+        ("probes/parity_probes/mathfn_tally.py",),
+        ("tests/probes/test_mathfn_tally.py", "tests/probes/test_mutants_tally.py"),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Score:
+    """Mutants of one module, by what became of them."""
+
+    module: str
+    killed: int
+    survivors: tuple[str, ...]
+
+    @property
+    def total(self) -> int:
+        """All that were run."""
+        return self.killed + len(self.survivors)
+
+    @property
+    def per_cent(self) -> float:
+        """Killed, of all that were run."""
+        return 100.0 * self.killed / self.total if self.total else 0.0
+
+
+def plain(source: str) -> str:
+    """The source with properties as methods behind ``property()``, and without ``_compiled``."""
+    lines = source.split("\n")
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.FunctionDef) or len(node.decorator_list) != 1:
+            continue
+        decorator = ast.unparse(node.decorator_list[0])
+        if decorator == "property":
+            first, last, name = node.lineno - 1, (node.end_lineno or 0) - 1, node.name
+            lines[first] = lines[first].replace(f"def {name}(", f"def property_{name}(")
+            made = f"{name} = property(lambda self: self.property_{name}())"
+            lines[last] += f"\n{' ' * node.col_offset}{made}"
+        if decorator == "property" or decorator.startswith("_compiled("):
+            lines[node.decorator_list[0].lineno - 1] = ""
+    return "\n".join(lines)
+
+
+def build(group: Group, scratch: Path) -> None:
+    """Fill the scratch folder: packages at the top, so that mutmut's names are those of modules."""
+    (scratch / "mutants").mkdir(parents=True)  # Python would remember that it is not there
+    packages = list(dict.fromkeys(Path(module).parent for module in group.modules))
+    for package in packages:
+        shutil.copytree(ROOT / package, scratch / package.name, ignore=IGNORED)
+    shutil.copytree(ROOT / "tests", scratch / "tests", ignore=IGNORED)
+    chosen = [f"{Path(module).parent.name}/{Path(module).name}" for module in group.modules]
+    for module in chosen:
+        (scratch / module).write_text(plain((scratch / module).read_text()))
+    with (scratch / "tests" / "conftest.py").open("a") as conftest:
+        conftest.write(PROFILE)
+    arguments = ["-p", "no:cacheprovider", "-p", "no:xdist", "--no-gpu"]
+    if group.drop:
+        arguments += ["-k", " and ".join(f"not {name}" for name in group.drop)]
+    tests = [path for path in group.tests if (ROOT / path.split("::")[0]).exists()]
+    settings = (ROOT / "pyproject.toml").read_text().split("[tool.pytest.ini_options]")[1]
+    values: dict[str, object] = {
+        "source_paths": [package.name for package in packages],
+        "only_mutate": chosen,
+        "pytest_add_cli_args": arguments,
+        "pytest_add_cli_args_test_selection": tests,
+    }
+    lines = [f"{name} = {json.dumps(value)}" for name, value in values.items()]
+    (scratch / "pyproject.toml").write_text(
+        "\n".join(["[tool.pytest.ini_options]" + settings, "[tool.mutmut]", *lines, SETTINGS])
+    )
+
+
+def mutate(scratch: Path, jobs: int) -> None:
+    """Run mutmut in the scratch folder; raises CalledProcessError where it cannot start."""
+    paths = [scratch / "mutants", ROOT / "engines", ROOT / "reports", ROOT / "probes", ROOT]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(map(str, paths)),
+        # With OpenMP, a process that ran a kernel cannot be forked.
+        **{"NUMBA_NUM_THREADS": "1", "NUMBA_THREADING_LAYER": "workqueue"},
+    }
+    command = [sys.executable, "-m", "mutmut", "run", "--max-children", str(jobs)]
+    subprocess.run(command, cwd=scratch, env=environment, check=True)
+
+
+def scores(group: Group, scratch: Path) -> Iterator[Score]:
+    """What mutmut wrote down, module by module."""
+    for module in group.modules:
+        path = scratch / "mutants" / Path(module).parent.name / f"{Path(module).name}.meta"
+        codes: dict[str, int | None] = json.loads(path.read_text())["exit_code_by_key"]
+        unknown = {name: code for name, code in codes.items() if code not in KNOWN}
+        if unknown:
+            raise SystemExit(f"mutants with no result: {unknown}")
+        alive = tuple(name for name, code in codes.items() if code in SURVIVED)
+        yield Score(module, len(codes) - len(alive), alive)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the groups and print a table; returns the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("groups", nargs="*", default=list(GROUPS), metavar="group")
+    parser.add_argument("--jobs", type=int, default=2, help="mutants run at once")
+    parser.add_argument("--least", type=float, default=LEAST, help="per cent killed, a module")
+    parser.add_argument("--keep", type=Path, help="scratch folder to keep (mutmut show NAME)")
+    asked = parser.parse_args(arguments)
+    if unknown := set(asked.groups) - set(GROUPS):
+        parser.error(f"no group {', '.join(sorted(unknown))}; there are {', '.join(GROUPS)}")
+    found: list[Score] = []
+    with tempfile.TemporaryDirectory() as temporary:
+        for name in asked.groups:
+            scratch = (asked.keep or Path(temporary)) / name
+            shutil.rmtree(scratch, ignore_errors=True)
+            build(GROUPS[name], scratch)
+            mutate(scratch, asked.jobs)
+            found += scores(GROUPS[name], scratch)
+    print(f"mutmut {version('mutmut')}", *table(found), sep="\n")
+    return int(any(score.per_cent < asked.least for score in found))
+
+
+def table(found: list[Score]) -> list[str]:
+    """Module, mutants, killed, survived, score; then the survivors by name."""
+    lines = [f"{'module':34}  mutants  killed  alive   score"]
+    total = Score("all", sum(s.killed for s in found), sum((s.survivors for s in found), ()))
+    for score in (*found, total):
+        cells = f"{score.total:7}  {score.killed:6}  {len(score.survivors):5}"
+        lines.append(f"{score.module:34}  {cells}  {score.per_cent:5.1f} %")
+    return [*lines, *total.survivors]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
