@@ -35,7 +35,7 @@ def _compiled(parallel: bool) -> Callable[[F], F]:
     """Compile, and keep the code on disk where there is a folder that can be written."""
 
     def decorate(function: F) -> F:
-        options = {"parallel": parallel, "nogil": True}
+        options: dict[str, Any] = {"parallel": parallel, "nogil": True}
         try:
             made: F = numba.njit(cache=True, **options)(function)
         except RuntimeError:
