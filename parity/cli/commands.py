@@ -71,6 +71,7 @@ def demo() -> int:
 @click.option(
     "--repro", metavar="DIR", help="Write a red run's op, its inputs and both outputs there."
 )
+@click.option("--alias", type=Path, metavar="FILE", help="Rules for a written dut: dut = ref.")
 @with_options(REPORT_OPTIONS)
 def diff(**options: object) -> int:
     """Compare two sides, key by key. Both run the same model on the same tokens."""

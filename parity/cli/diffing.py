@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from parity.cli.options import make_run, parse_tokens
@@ -36,6 +37,7 @@ def run_diff(
     bisect: bool,
     level: str,
     repro: str | None,
+    alias: Path | None,
     quiet: bool,
     **options: Any,
 ) -> int:
@@ -62,7 +64,7 @@ def run_diff(
     ask = Ask(Level(level), reproduce, int(options["seed"]))
     with Progress(quiet=quiet) as progress:
         try:
-            tree = diff_sides(specs, run, ask, progress, bisect=bisect, repro=repro)
+            tree = diff_sides(specs, run, ask, progress, bisect=bisect, repro=repro, alias=alias)
         except NotRunError as error:
             write_not_run(error, (ref, chosen), reproduce, reports)
             raise
@@ -96,13 +98,17 @@ def diff_sides(
     *,
     bisect: bool,
     repro: str | None = None,
+    alias: Path | None = None,
 ) -> Tree:
-    """Compare two sides of any kind. ``repro``: the folder that a red run of engines writes."""
+    """Compare two sides of any kind. ``repro``: the folder that a red run of engines writes.
+    ``alias``: a file of rules for other names in a dut that is a file or a program."""
     from parity.diff import diff_engines
     from parity.search import bisect_engines
     from parity.sides import open_side
 
     ref, dut = specs
+    if alias is not None and isinstance(dut, EngineSpec):
+        raise InputError("--alias needs a dut that is a file or a program", "leave it out")
     if isinstance(ref, EngineSpec) and isinstance(dut, EngineSpec):
         sides = (open_side("ref", ref, run, progress), open_side("dut", dut, run, progress))
         tree = (bisect_engines if bisect else diff_engines)(*sides, run, ask)
@@ -123,12 +129,17 @@ def diff_sides(
     if isinstance(ref, FileSpec) and isinstance(dut, FileSpec):
         from parity.cli.comparing import compare_files
 
-        return compare_files(ref.path, dut.path, ask)
-    return _diff_dumps(ref, dut, run, ask, progress)
+        return compare_files(ref.path, dut.path, ask, alias=alias)
+    return _diff_dumps(ref, dut, run, ask, progress, alias)
 
 
 def _diff_dumps(
-    ref: EngineSpec | FileSpec, dut: Spec, run: Run, ask: Ask, progress: Progress
+    ref: EngineSpec | FileSpec,
+    dut: Spec,
+    run: Run,
+    ask: Ask,
+    progress: Progress,
+    alias: Path | None,
 ) -> Tree:
     """One side at least is a dump file or a program: what was written decides."""
     from parity.diff import run_facts
@@ -138,7 +149,7 @@ def _diff_dumps(
     if isinstance(dut, EngineSpec):
         tree = _diff_engine(ref_dump, fed, dut, run, ask, progress)
     else:
-        tree = _diff_written(ref_dump, fed, dut, run, ask)
+        tree = _diff_written(ref_dump, fed, dut, run, ask, alias)
     if ran is not None and tree.verdict is Verdict.DIVERGED:
         from parity.stability import confirm
 
@@ -194,9 +205,15 @@ def _diff_engine(
 
 
 def _diff_written(
-    ref: Dump, fed: list[int], spec: FileSpec | ProgramSpec, run: Run, ask: Ask
+    ref: Dump,
+    fed: list[int],
+    spec: FileSpec | ProgramSpec,
+    run: Run,
+    ask: Ask,
+    alias: Path | None,
 ) -> Tree:
     """A dump file or a program against a ref that was run or read."""
+    from parity.alias import apply_aliases, read_aliases
     from parity.compare import compare_dumps
     from parity.diff import finish_dumps
     from parity.sides import dump_of
@@ -205,10 +222,14 @@ def _diff_written(
         raise InputError(
             f"--tokens-from own: {spec.text} is told the ref's tokens", "leave the option out"
         )
+    rules = read_aliases(alias) if alias is not None else []
     dut = dump_of(spec, run, fed)
     if isinstance(spec, FileSpec):
         fed_tokens("dut", dut, run)
-    return finish_dumps(compare_dumps(ref, dut, level_asked=ask.level), ref, dut, ask)
+    given = apply_aliases(rules, ref, dut)
+    tree = compare_dumps(ref, given.dut, level_asked=ask.level, apart=given.apart)
+    tree.notes += given.notes
+    return finish_dumps(tree, ref, given.dut, ask, apart=given.apart)
 
 
 def fed_tokens(role: str, dump: Dump, run: Run) -> list[int]:

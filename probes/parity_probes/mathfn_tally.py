@@ -6,7 +6,7 @@ Integers only: a result is its bit pattern, and nothing here rounds.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
@@ -37,10 +37,10 @@ def _compiled(parallel: bool) -> Callable[[F], F]:
     def decorate(function: F) -> F:
         options: dict[str, Any] = {"parallel": parallel, "nogil": True}
         try:
-            made: F = numba.njit(cache=True, **options)(function)
+            made: Any = numba.njit(cache=True, **options)(function)
         except RuntimeError:
             made = numba.njit(**options)(function)
-        return made
+        return cast(F, made)
 
     return decorate
 

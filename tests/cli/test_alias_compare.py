@@ -118,3 +118,24 @@ def test_red_rules_that_cannot_be_read(tmp_path: Path) -> None:
         result = run_cli("compare", path, path, "--alias", str(rules))
         assert (result.status, result.stdout) == (2, "")
         assert result.stderr.startswith(f"parity: {rules}: {problem}")
+
+
+def test_diff_takes_the_rules_for_a_dut_that_was_written(tmp_path: Path) -> None:
+    dump = tmp_path / "ref.dump"
+    assert run_cli("dump", "--engine", "cpu", "--n", "1", "-o", str(dump)).status == 0
+    dut, rules = renamed(dump, "dut.dump", attn="attention"), tmp_path / "names"
+    rules.write_text("attention = attn\n")
+    words = ("diff", "--n", "1", "--dut", str(dut), "-q")
+    for ref in ("cpu", str(dump)):
+        assert run_cli(*words, "--ref", ref).status == 1
+        found = run_cli(*words, "--ref", ref, "--alias", str(rules))
+        assert (found.status, found.stdout[:13]) == (0, "same: 46 of 4")
+    lines = [line for line in dut.read_text().splitlines(keepends=True) if "_x " not in line]
+    dut.write_text("".join(lines))
+    rules.write_text("attention = attn + x\n")  # digests do not tell of parts: never green
+    assert run_cli(*words, "--ref", "cpu", "--alias", str(rules)).status == 1
+    refused = run_cli("diff", "--dut", "cpu", "--alias", str(rules))
+    assert (refused.status, refused.stderr.splitlines()[0]) == (
+        2,
+        "parity: --alias needs a dut that is a file or a program",
+    )

@@ -77,6 +77,25 @@ def test_a_changed_copy_is_judged_as_plain_entries_are(
     check(compare_dumps(*sides), *sides)
 
 
+@pytest.mark.parametrize(
+    ("ref", "dut"),
+    [
+        (["t0_a", "t0_b", "t1_a", "t1_b"], ["t0_a", "t0_b", "t1_b", "t1_a"]),
+        (["t0_a", "t1_b", "t2_a"], ["t0_a", "t2_b", "t3_a"]),
+        (["t1_a", "t0_b"], ["t1_a", "t0_b"]),
+        (["t0_a", "t0_b"], ["t0_b", "t0_a"]),
+    ],
+    ids=["another order", "other positions", "not in order", "other numbers"],
+)
+def test_keys_whose_columns_look_alike_are_told_apart(ref: list[str], dut: list[str]) -> None:
+    """Places, positions or both are the same lists of numbers on both sides."""
+    sides = [
+        Dump({}, {"": [Entry(Key.parse(tag), at) for at, tag in enumerate(tags)]}, "x")
+        for tags in (ref, dut)
+    ]
+    check(compare_dumps(*sides), *sides)
+
+
 @given(SEGMENT)
 @settings(derandomize=True, max_examples=100, deadline=None)
 def test_a_table_is_the_list_it_was_made_of(entries: list[Entry]) -> None:
@@ -273,7 +292,10 @@ def test_the_first_of_several_repeats_is_blamed_whatever_the_order_of_lines(seed
     assert agree(data)[0] == f"x line 91: key {again[0]} appears twice in its segment"
 
 
-def test_a_key_twice_in_a_row_is_refused() -> None:
+@pytest.mark.parametrize("chunk", [1, 2, 3, 1000])
+def test_a_key_twice_in_a_row_is_refused(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
+    """Also where the rows looked at together end between the two."""
+    monkeypatch.setattr(dump_reader, "_CHUNK", chunk)
     lines = [f"t{pos}_x 0123456789abcdef\n" for pos in (0, 1, 2, 2, 3)]
     assert agree("".join(lines).encode())[0] == "x line 4: key t2_x appears twice in its segment"
 

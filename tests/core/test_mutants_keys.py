@@ -14,7 +14,7 @@ from parity.dump import Dump, Entry, TensorType
 from parity.dump_table import Table
 from parity.errors import InputError
 from parity.keys import Key
-from parity.matching import NOT_COMPARABLE, SAME, STATES, match_keys, segment_names
+from parity.matching import NOT_COMPARABLE, SAME, STATES, dump_order, match_keys, segment_names
 from parity.status import ExitStatus, Level, Verdict
 from parity.tree import Counts, KeyState
 from tests.core.compare_oracle import check
@@ -246,16 +246,76 @@ def test_unknown_fields_stand_where_either_dump_has_them(side: str) -> None:
     assert {row.key for row in tree.keys if row.state == state} == set(strange) - set(known)
 
 
+@pytest.mark.parametrize("side", [0, 1], ids=["ref", "dut"])
+def test_order_of_the_keys_of_both_dumps(side: int) -> None:
+    strange, known = dump("t0_l0_nrm", "t0_l0_mine", "t0_l0_x"), dump("t0_l0_nrm", "t0_l0_x")
+    order = dump_order(*((strange, known) if side == 0 else (known, strange)))
+    keys = [Key.parse(tag) for tag in ("t0_l0_x", "t0_l0_mine", "t0_l0_nrm")]
+    assert sorted(keys, key=order) == keys[::-1]
+
+
+def test_first_of_very_many_repeats_is_named() -> None:
+    tags = [f"t{pos}_l{layer}_x" for pos in range(300) for layer in range(4)]
+    twice = [*tags, *tags]
+    random.Random(3).shuffle(twice)
+    with pytest.raises(InputError) as raised:
+        compare_dumps(dump(*twice), dump("t0_x"))
+    first = next(tag for tag in twice if twice.count(tag) > 1)
+    assert raised.value.message == f"a dump: key {first} appears twice in its segment"
+
+
+@pytest.mark.parametrize(
+    ("tags", "states"),
+    [
+        (("t2_x", "t0_x"), ("same", "missing", "same", "not comparable")),
+        (("t1_x",), ("missing", "same", "not comparable", "not comparable")),
+        ((), ("not comparable",) * 4),
+    ],
+)
+def test_end_of_a_partial_dump_is_its_last_key(
+    tags: tuple[str, ...], states: tuple[str, ...]
+) -> None:
+    whole, part = dump("t0_x", "t1_x", "t2_x", "t3_x"), dump(*tags, partial="cut")
+    tree = compare_dumps(whole, part, partial=True)
+    assert tuple(row.state for row in tree.keys) == states
+
+
 # --- verdict, level, status -----------------------------------------------------------------------
 
 
 def test_large_match_says_what_it_lists(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compare, "ROWS_LIMIT", 7)
     text = "more than 7 keys: those that are the same are counted, not listed"
-    assert text not in compare_dumps(dump(*IN_ORDER), dump(*IN_ORDER)).notes
+    tree = compare_dumps(dump(*IN_ORDER), dump(*IN_ORDER))
+    assert (tree.notes, len(tree.keys), tree.reason) == ([], 7, "")
     more = (*IN_ORDER, "t2_logits")
     tree = compare_dumps(dump(*more), dump(*more))
     assert (tree.notes, tree.keys) == ([text], [])
+    assert compare_dumps(dump("t0_x"), dump("t0_x=5")).reason == ""
+
+
+def test_step_of_the_first_key_is_listed_past_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where keys that are not comparable, in an earlier segment, have used it up."""
+    ref = Dump({}, {"": entries("t0_x", "t1_x", "t2_x"), "A": entries("t0_nrm", "t0_x", "t1_x")})
+    dut = Dump({}, {"": entries("t2_x"), "A": entries("t0_nrm=5", "t0_x", "t1_x=5")})
+
+    def apart(refs: Table, duts: Table) -> tuple[np.ndarray, np.ndarray]:
+        return refs.pos < 2, duts.pos < 0
+
+    monkeypatch.setattr(compare, "ROWS_LIMIT", 1)
+    tree = compare_dumps(ref, dut, apart=apart)
+    assert [(row.segment, row.key) for row in tree.keys] == [
+        *(("", "t0_x"), ("A", "t0_x"), ("A", "t0_nrm"))
+    ]
+
+
+def test_keys_set_apart_are_counted_without_a_partial_side() -> None:
+    def apart(refs: Table, duts: Table) -> tuple[np.ndarray, np.ndarray]:
+        return refs.pos > 0, duts.pos > 0
+
+    tree = compare_dumps(dump("t0_x", "t1_x"), dump("t0_x"), apart=apart)
+    assert (tree.verdict, exit_status(tree)) == (Verdict.NOT_RUN, ExitStatus.NOT_RUN)
+    assert tree.reason == "1 keys are the same, 1 are not comparable"
 
 
 @pytest.mark.parametrize(
@@ -287,6 +347,8 @@ def test_headers_that_explain(ref: dict[str, str], dut: dict[str, str], notes: l
         (Counts(0, 1, 0, 0, 0, 1, 0), Verdict.DIVERGED, ExitStatus.DIVERGED),
         (Counts(1, 0, 0, 0, 1, 0, 0), Verdict.SAME, ExitStatus.NOT_RUN),
         (Counts(0, 1, 0, 0, 0, 1, 0), Verdict.SAME, ExitStatus.NOT_RUN),
+        (Counts(2, 1, 1, 0, 1, 0, 0), Verdict.SAME, ExitStatus.DIVERGED),
+        (Counts(1, 2, 1, 0, 0, 1, 0), Verdict.SAME, ExitStatus.DIVERGED),
         (Counts(2, 2, 1, 0, 0, 0, 1), Verdict.SAME, ExitStatus.DIVERGED),
         (Counts(2, 2, 0, 0, 0, 0, 2), Verdict.DIVERGED, ExitStatus.NOT_RUN),
         (Counts(1, 1, 1, 0, 0, 0, 0), Verdict.NOT_RUN, ExitStatus.NOT_RUN),
