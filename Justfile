@@ -44,6 +44,10 @@ study *args:
 bench *args:
     {{ python }} tests/bench/run.py "$@"
 
+# parity compare on 10 million lines, beside diff and pandas: time and memory
+bench-compare *args:
+    {{ python }} tests/bench/compare.py "$@"
+
 # build the wheel into dist/ and check what it would put into site-packages
 wheel:
     rm -f dist/*.whl && {{ python }} -m build --wheel --no-isolation && {{ python }} tests/packaging/check_wheel.py dist/*.whl
