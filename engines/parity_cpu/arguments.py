@@ -231,14 +231,14 @@ def _online(values: Floats) -> tuple[Floats, Floats, np.float32]:
     """p, c and l of the values; those of the first key by definition."""
     c = np.concatenate([[ZERO], values[::2]])
     p = np.concatenate([[ONE], values[1::2]])
-    return p, c, running_sum(p, c)
+    return p, c, F(running_sum(p, c))  # Numba boxes a float32 as a Python float
 
 
 def _two_pass(values: Floats) -> tuple[Floats, Floats, np.float32]:
     """The same of contract 5's two_pass: no correction, l by tree."""
     part = np.zeros(power_of_two(values.size), F)
     part[: values.size] = values
-    return values, np.ones_like(values), tree_sum(part)
+    return values, np.ones_like(values), F(tree_sum(part))
 
 
 @jit
@@ -262,7 +262,7 @@ def _router_topk(
     def outputs() -> tuple[Array, ...]:
         made = np.empty_like(ids), np.empty_like(probs)
         for m, row in enumerate(soft):
-            total = running_sum(row, np.ones_like(row))
+            total = F(running_sum(row, np.ones_like(row)))  # boxed as a Python float
             choose(made[0][m], made[1][m], row.copy(), total, norm)
         return made
 
