@@ -94,9 +94,9 @@ GROUPS = {
             for name in ("blocks", "chunks", "isodiff", "rollback")
         ),
         (
-            *(f"tests/probes/test_{name}.py" for name in ("chunks", "isodiff", "rollback")),
-            *("tests/red/test_red_controls.py", "tests/probes/test_mutants_blocks.py"),
-            "tests/probes/test_mutants_probes.py",
+            "tests/probes/test_mutants_blocks.py",
+            "tests/probes/test_mutants_isodiff.py",
+            "tests/probes/test_mutants_rollback.py",
         ),
     ),
     "tally": Group(
