@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from parity.compare import compare_dumps
+from parity.comparison import compare_dumps
 from parity.drill import Start
 from parity.dump import MAIN, Dump, Entry
 from parity.dump_table import Table, tables

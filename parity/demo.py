@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from parity.diff import Ask, diff_engines
+from parity.engine_diff import Ask, diff_engines
 from parity.keys import Key
 from parity.progress import Progress
 from parity.protocol import Engine, Injection, Plan, Step

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from parity.chain import bisect_first
-from parity.compare import ROWS_LIMIT, compare_dumps
+from parity.comparison import ROWS_LIMIT, compare_dumps
 from parity.digest_tree import DigestTree, fold
 from parity.errors import InputError
 from parity.greedy import match_greedy

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parity.compare import compare_dumps
+from parity.comparison import compare_dumps
 from parity.dataflow import feeds_of
 from parity.dump import MAIN, Dump, Entry
 from parity.elements import compare_tensors

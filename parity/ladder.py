@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from parity.compare import compare_dumps, exit_status
-from parity.diff import add_states, add_weights, check_control, run_facts, start_of
+from parity.comparison import compare_dumps, exit_status
+from parity.engine_diff import add_states, add_weights, check_control, run_facts, start_of
 from parity.run import Run, Side, SideRun, greedy, run_side
 from parity.status import ExitStatus, Verdict
 from parity.tree import Tree

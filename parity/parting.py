@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from parity.compare import compare_dumps
+from parity.comparison import compare_dumps
 from parity.dump import Dump
 from parity.dump_table import tables
 from parity.keys import Key

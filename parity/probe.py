@@ -1,6 +1,6 @@
 """Probes: one claim about one engine each, and what a run of one found.
 
-A probe compares through ``parity.compare`` and ``parity.states``; it prints nothing.
+A probe compares through ``parity.comparison`` and ``parity.states``; it prints nothing.
 """
 
 from __future__ import annotations

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from parity.compare import compare_dumps
-from parity.diff import check_control, run_facts
+from parity.comparison import compare_dumps
 from parity.drill import Start
+from parity.engine_diff import check_control, run_facts
 from parity.keys import Key, KeyOrder
 from parity.run import Run, Side, SideRun, run_side
 from parity.stability import unlike_entries, unlike_state

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.compare import compare_dumps
+from parity.comparison import compare_dumps
 from parity.control import INTEGERS
 from parity.dtypes import dtype_name
 from parity.dump import MAIN, Dump, Entry, TensorType

@@ -7,8 +7,10 @@ from dataclasses import replace
 from itertools import groupby
 
 from parity.chain import bisect_first, chain
-from parity.compare import compare_dumps
-from parity.diff import (
+from parity.comparison import compare_dumps
+from parity.drill import Start
+from parity.dump import MAIN, Dump, Entry
+from parity.engine_diff import (
     Ask,
     add_states,
     add_weights,
@@ -20,8 +22,6 @@ from parity.diff import (
     start_of,
     unstable_start,
 )
-from parity.drill import Start
-from parity.dump import MAIN, Dump, Entry
 from parity.fnv import BASES
 from parity.impossible import one_hash_notes
 from parity.keys import Key, KeyOrder

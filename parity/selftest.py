@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from parity.compare import exit_status
+from parity.comparison import exit_status
 from parity.errors import InputError
 from parity.selftest_faults import FAULTS, Fault, Want
 from parity.status import ExitStatus, Verdict

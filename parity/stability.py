@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from parity.compare import compare_dumps
+from parity.comparison import compare_dumps
 from parity.dump import MAIN, Dump, Entry
 from parity.keys import Key, KeyOrder
 from parity.run import Run, Side, SideRun, State, run_side

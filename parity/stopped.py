@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from parity.compare import compare_dumps
+from parity.comparison import compare_dumps
 from parity.dump import Dump
 from parity.run import Interrupted
 from parity.status import Level

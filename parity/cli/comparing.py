@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from parity.cli.reporting import report_paths, require_writable_reports, write_reports
-from parity.compare import compare_dumps, exit_status
+from parity.comparison import compare_dumps, exit_status
 from parity.errors import InputError
 from parity.presenting import Options, write_report
 from parity.registry import REPORTS, find
@@ -16,8 +16,8 @@ from parity.status import Level, Verdict
 from parity.tree import Tree
 
 if TYPE_CHECKING:
-    from parity.diff import Ask
     from parity.dump import Dump
+    from parity.engine_diff import Ask
     from parity.tensor_files import Loader
 
     Side = tuple[Dump, Loader | None]
@@ -38,7 +38,7 @@ def run_compare(
     **paths: str | None,
 ) -> int:
     """Run ``parity compare``; ``paths``: see ``report_paths``. Returns the exit status."""
-    from parity.diff import Ask
+    from parity.engine_diff import Ask
 
     reports = report_paths(paths)
     inputs = (ref, dut, *([alias] if alias else []))
@@ -58,7 +58,7 @@ def compare_files(
     """
     from parity.alias import Aliased, apply_aliases, read_aliases
     from parity.alias_tensors import apply_to_tensors
-    from parity.diff import finish_dumps
+    from parity.engine_diff import finish_dumps
 
     began = time.monotonic()
     rules = read_aliases(alias) if alias is not None else []

@@ -21,8 +21,8 @@ from parity.spec import EngineSpec, FileSpec, ProgramSpec, Spec, parse_spec
 from parity.status import Level, Verdict
 
 if TYPE_CHECKING:
-    from parity.diff import Ask
     from parity.dump import Dump
+    from parity.engine_diff import Ask
     from parity.run import Run, Side, SideRun
     from parity.tree import Tree
 
@@ -45,7 +45,7 @@ def run_diff(
 
     Interrupted in the dut's run, it reports on the steps that both sides have, and raises again.
     """
-    from parity.diff import Ask
+    from parity.engine_diff import Ask
     from parity.stopped import DiffStopped
 
     installed = plugins(ENGINES)
@@ -102,7 +102,7 @@ def diff_sides(
 ) -> Tree:
     """Compare two sides of any kind. ``repro``: the folder that a red run of engines writes.
     ``alias``: a file of rules for other names in a dut that is a file or a program."""
-    from parity.diff import diff_engines
+    from parity.engine_diff import diff_engines
     from parity.search import bisect_engines
     from parity.sides import open_side
 
@@ -142,7 +142,7 @@ def _diff_dumps(
     alias: Path | None,
 ) -> Tree:
     """One side at least is a dump file or a program: what was written decides."""
-    from parity.diff import run_facts
+    from parity.engine_diff import run_facts
 
     began = time.monotonic()
     ref_dump, fed, ran = _ref_dump(ref, run, progress)
@@ -178,8 +178,8 @@ def _diff_engine(
     ref: Dump, fed: list[int], spec: EngineSpec, run: Run, ask: Ask, progress: Progress
 ) -> Tree:
     """An engine against a ref that was written before."""
-    from parity.compare import compare_dumps
-    from parity.diff import check_control, start_of
+    from parity.comparison import compare_dumps
+    from parity.engine_diff import check_control, start_of
     from parity.impossible import one_hash_notes
     from parity.parting import label_parting
     from parity.run import run_side
@@ -214,8 +214,8 @@ def _diff_written(
 ) -> Tree:
     """A dump file or a program against a ref that was run or read."""
     from parity.alias import apply_aliases, read_aliases
-    from parity.compare import compare_dumps
-    from parity.diff import finish_dumps
+    from parity.comparison import compare_dumps
+    from parity.engine_diff import finish_dumps
     from parity.sides import dump_of
 
     if isinstance(spec, ProgramSpec) and run.tokens_from == "own":

@@ -157,8 +157,8 @@ def _write(tree: DigestTree, output: str | None, progress: Progress) -> None:
 def _held_against(ref: Opened, spec: Spec, wanted: Wanted, progress: Progress) -> Tree:
     """The comparison with the second side."""
     from parity.cli.diffing import fed_tokens
-    from parity.diff import run_facts
     from parity.digest_control import compare_running, compare_written
+    from parity.engine_diff import run_facts
     from parity.sides import open_side
 
     began, seed = time.monotonic(), int(wanted.run["seed"])

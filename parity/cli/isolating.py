@@ -33,7 +33,7 @@ def run_isolate(
     **options: Any,
 ) -> int:
     """Run ``parity isolate``; returns the exit status of the verdict."""
-    from parity.diff import Ask
+    from parity.engine_diff import Ask
     from parity.isolate.isolation import Wanted, isolate_engines
 
     trusted = _engine("--ref", ref)

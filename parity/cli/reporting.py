@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from parity.compare import exit_status
+from parity.comparison import exit_status
 from parity.errors import InputError, NotRunError
 from parity.presenting import (
     STDOUT,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from parity.cli.comparing import compare_files
 from parity.cli.reporting import require_writable_reports, write_lines
-from parity.compare import compare_dumps
+from parity.comparison import compare_dumps
 from parity.errors import InputError, NotRunError
 from parity.presenting import STDOUT
 from parity.progress import Progress
@@ -100,7 +100,7 @@ def _levels(
 
 def _compare_paths(ref: Path, dut: Path) -> Tree:
     """As ``parity compare REF DUT`` does."""
-    from parity.diff import Ask
+    from parity.engine_diff import Ask
 
     return compare_files(ref, dut, Ask())
 

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from parity.diff import Ask, diff_engines
 from parity.drill import Start
 from parity.dump import MAIN, Dump
+from parity.engine_diff import Ask, diff_engines
 from parity.errors import NotRunError, ParityBug
 from parity.isolate.delta import Search, find_guilty
 from parity.isolate.interplay import find_interplay, smaller_guilty

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
-from parity.compare import compare_dumps
+from parity.comparison import compare_dumps
 from parity.dump import MAIN, Dump, Entry
 from parity.errors import NotRunError
 from parity.families import every_field

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.compare import compare_dumps
+from parity.comparison import compare_dumps
 from parity.drill import Start
 from parity.dump import MAIN, Dump, Entry
 from parity.errors import InputError, NotRunError

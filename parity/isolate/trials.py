@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from parity.compare import compare_dumps
-from parity.diff import add_states, add_weights
+from parity.comparison import compare_dumps
+from parity.engine_diff import add_states, add_weights
 from parity.errors import InputError
 from parity.isolate.delta import Kept
 from parity.isolate.trial_cache import Outcome, TrialCache, dut_facts, run_facts

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.compare import compare_dumps
+from parity.comparison import compare_dumps
 from parity.dump import MAIN, Dump, Entry
 from parity.families import dumped_fields, field_op
 from parity.inject import move_element

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TextIO
 
-from parity.compare import exit_status
+from parity.comparison import exit_status
 from parity.presenting import Options, printable, require_consistent, write_text
 from parity.status import ExitStatus, Verdict
 from parity.tree import KeyRow, KeyState, Tree

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parity.compare import compare_dumps
+from parity.comparison import compare_dumps
 from parity.dump import Dump, Entry
 from parity.fnv import fnv1a64_array
 from parity.model.model import synthetic

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from parity.compare import compare_dumps
+from parity.comparison import compare_dumps
 from parity.control import dump_control
-from parity.diff import Ask, finish_dumps
 from parity.dump import MAIN, Dump, Entry, TensorType
+from parity.engine_diff import Ask, finish_dumps
 from parity.keys import Key
 from parity.status import Verdict
 from tests.cli import engines_for_tests

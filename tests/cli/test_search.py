@@ -10,7 +10,7 @@ import pytest
 
 from parity.chain import bisect_first
 from parity.cli.options import make_run
-from parity.compare import compare_dumps
+from parity.comparison import compare_dumps
 from parity.dump import MAIN, Dump
 from parity.dump_reader import read_dump
 from parity.run import Run

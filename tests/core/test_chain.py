@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parity.chain import bisect_first, chain, chain_lines, first_by_bisection
-from parity.compare import compare_dumps
+from parity.comparison import compare_dumps
 from parity.dump import Dump, Entry, TensorType
 from parity.errors import InputError
 from parity.fnv import BASES, fnv1a64

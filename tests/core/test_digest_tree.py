@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from parity import digest_tree
 from parity.chain import chain
-from parity.compare import ROWS_LIMIT, compare_dumps, exit_status
+from parity.comparison import ROWS_LIMIT, compare_dumps, exit_status
 from parity.digest_control import check_control, plant_in_dump, plant_in_tree
 from parity.digest_search import compare_trees, find_first
 from parity.digest_tree import DigestTree, fold, grow

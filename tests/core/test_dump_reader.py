@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from parity.compare import compare_dumps
+from parity.comparison import compare_dumps
 from parity.dump import Dump, Entry, TensorType
 from parity.dump_reader import parse_dump, read_dump
 from parity.errors import InputError

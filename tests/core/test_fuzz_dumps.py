@@ -11,7 +11,7 @@ import pytest
 from parity import dump_reader
 from parity.alias import apply_aliases, read_aliases
 from parity.chain import first_by_bisection
-from parity.compare import compare_dumps
+from parity.comparison import compare_dumps
 from parity.dump import Dump
 from parity.dump_reader import parse_dump
 from parity.dump_writer import format_lines

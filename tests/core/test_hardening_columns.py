@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parity import compare, dump_reader
-from parity.compare import compare_dumps
+from parity import dump_reader
+from parity.comparison import compare_dumps
 from parity.control import dump_control
 from parity.dump import Dump, Entry, TensorType
 from parity.dump_reader import parse_dump
@@ -354,7 +354,7 @@ def test_of_a_large_match_the_same_rows_are_listed_wherever_the_limit_falls(
         )
         whole = compare_dumps(*sides)
         limit = chance.randrange(1, 20)
-        monkeypatch.setattr(compare, "ROWS_LIMIT", limit)
+        monkeypatch.setattr(comparison, "ROWS_LIMIT", limit)
         tree = compare_dumps(*sides)
         monkeypatch.undo()
         first = next((row for row in whole.keys if row.key == tree.first), None)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from parity.compare import compare_dumps, exit_status
+from parity.comparison import compare_dumps, exit_status
 from parity.dump import Dump, Entry
 from parity.dump_reader import parse_dump
 from parity.errors import InputError

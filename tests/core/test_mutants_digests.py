@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from parity.chain import chain_lines, first_by_bisection, in_order, line_texts
-from parity.compare import compare_dumps, exit_status
+from parity.comparison import compare_dumps, exit_status
 from parity.digest_search import First, compare_trees, find_first
 from parity.digest_tree import DigestTree, fold, grow
 from parity.dump import Dump, Entry, TensorType

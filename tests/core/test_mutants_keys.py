@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from parity import compare, matching
-from parity.compare import compare_dumps, exit_status
+from parity import matching
+from parity.comparison import compare_dumps, exit_status
 from parity.dump import Dump, Entry, TensorType
 from parity.dump_table import Table
 from parity.errors import InputError
@@ -284,7 +284,7 @@ def test_end_of_a_partial_dump_is_its_last_key(
 
 
 def test_large_match_says_what_it_lists(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compare, "ROWS_LIMIT", 7)
+    monkeypatch.setattr(comparison, "ROWS_LIMIT", 7)
     text = "more than 7 keys: those that are the same are counted, not listed"
     tree = compare_dumps(dump(*IN_ORDER), dump(*IN_ORDER))
     assert (tree.notes, len(tree.keys), tree.reason) == ([], 7, "")
@@ -302,7 +302,7 @@ def test_step_of_the_first_key_is_listed_past_the_limit(monkeypatch: pytest.Monk
     def apart(refs: Table, duts: Table) -> tuple[np.ndarray, np.ndarray]:
         return refs.pos < 2, duts.pos < 0
 
-    monkeypatch.setattr(compare, "ROWS_LIMIT", 1)
+    monkeypatch.setattr(comparison, "ROWS_LIMIT", 1)
     tree = compare_dumps(ref, dut, apart=apart)
     assert [(row.segment, row.key) for row in tree.keys] == [
         *(("", "t0_x"), ("A", "t0_x"), ("A", "t0_nrm"))

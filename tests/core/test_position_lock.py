@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parity.cli.options import make_run
-from parity.compare import compare_dumps
+from parity.comparison import compare_dumps
 from parity.dump import MAIN, Dump, Entry
 from parity.greedy import format_greedy, match_greedy
 from parity.keys import Key

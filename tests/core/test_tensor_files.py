@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity.compare import compare_dumps
+from parity.comparison import compare_dumps
 from parity.dump import TensorType
 from parity.elements import compare_tensors
 from parity.errors import InputError

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from parity.cli.options import make_run
-from parity.compare import compare_dumps
+from parity.comparison import compare_dumps
 from parity.keys import Key
 from parity.progress import Progress
 from parity.run import Run, Side, SideRun, run_side

@@ -60,7 +60,7 @@ GROUPS = {
         tuple(f"parity/{name}.py" for name in ("control", "stability", "kinds", "status")),
         (
             "tests/cli/test_control.py",
-            *("tests/core/test_tree.py", "tests/core/test_compare.py"),
+            *("tests/core/test_tree.py", "tests/core/test_comparison.py"),
             "tests/core/test_mutants_verdict.py",
         ),
     ),
@@ -69,9 +69,9 @@ GROUPS = {
         ("tests/core/test_births_flow.py", "tests/core/test_mutants_births.py"),
     ),
     "keys": Group(
-        ("parity/compare.py", "parity/matching.py"),
+        ("parity/comparison.py", "parity/matching.py"),
         (
-            *("tests/core/test_compare.py", "tests/core/test_hardening_partial.py"),
+            *("tests/core/test_comparison.py", "tests/core/test_hardening_partial.py"),
             "tests/core/test_hardening_columns.py::test_of_a_large_match_the_same_rows_are_listed"
             "_wherever_the_limit_falls",
             "tests/core/test_mutants_keys.py",

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import cache
 
 from parity.cli.options import make_run
-from parity.diff import Ask, diff_engines
+from parity.engine_diff import Ask, diff_engines
 from parity.keys import Key
 from parity.progress import Progress
 from parity.run import Run, Side

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from parity.diff import Ask, diff_engines
+from parity.engine_diff import Ask, diff_engines
 from parity.keys import Key
 from parity.search import bisect_engines
 from parity.tree import CONTAMINATED, Cause, KeyState, Stability, Tree

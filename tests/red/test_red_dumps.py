@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from parity.chain import first_by_bisection
-from parity.compare import compare_dumps, exit_status
+from parity.comparison import compare_dumps, exit_status
 from parity.dump import Dump, Entry, TensorType
 from parity.dump_reader import read_dump
 from parity.dump_writer import write_dump

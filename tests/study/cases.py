@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from parity.compare import exit_status
-from parity.diff import Ask, diff_engines
+from parity.comparison import exit_status
+from parity.engine_diff import Ask, diff_engines
 from parity.families import dumped_fields
 from parity.model.config import ModelConfig
 from parity.model.generator import prompt_tokens

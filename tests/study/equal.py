@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from parity.compare import exit_status
-from parity.diff import Ask, diff_engines
+from parity.comparison import exit_status
+from parity.engine_diff import Ask, diff_engines
 from parity.model.model import SyntheticModel
 from parity.probe import Ask as ProbeAsk
 from parity.protocol import EngineSettings

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from parity import compare
-from parity.compare import compare_dumps, exit_status
+from parity.comparison import compare_dumps, exit_status
 from parity.dump import Dump, Entry, TensorType
 from parity.dump_reader import parse_dump
 from parity.errors import InputError
@@ -348,11 +347,11 @@ def test_unstable_is_one_and_an_empty_green_tree_is_three() -> None:
 def test_of_a_large_dump_the_differing_keys_and_the_first_step_are_listed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(compare, "ROWS_LIMIT", 8)
+    monkeypatch.setattr(comparison, "ROWS_LIMIT", 8)
     dut = altered(altered(whole(), "t0_l1_x", digest=99), "t1_l0_x", digest=99)
     tree = compare_dumps(whole(), dut)
     assert [row.key for row in tree.keys] == [*IN_ORDER[:5], "t1_l0_x"]
     assert tree.counts.total == 10
     assert tree.notes == ["more than 8 keys: those that are the same are counted, not listed"]
-    monkeypatch.setattr(compare, "ROWS_LIMIT", 2)
+    monkeypatch.setattr(comparison, "ROWS_LIMIT", 2)
     assert [row.key for row in compare_dumps(whole(), dut).keys] == IN_ORDER[:5]

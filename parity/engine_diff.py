@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from parity.births import name_births
-from parity.compare import compare_dumps
+from parity.comparison import compare_dumps
 from parity.control import dump_control, inject_control
 from parity.dataflow import ROW_PARTS
 from parity.drill import Start, input_rows, key_elements
