@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from parity import comparison
 from parity.comparison import compare_dumps, exit_status
 from parity.dump import Dump, Entry, TensorType
 from parity.dump_reader import parse_dump

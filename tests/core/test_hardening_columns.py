@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parity import dump_reader
+from parity import comparison, dump_reader
 from parity.comparison import compare_dumps
 from parity.control import dump_control
 from parity.dump import Dump, Entry, TensorType

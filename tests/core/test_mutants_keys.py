@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from parity import matching
+from parity import comparison, matching
 from parity.comparison import compare_dumps, exit_status
 from parity.dump import Dump, Entry, TensorType
 from parity.dump_table import Table
