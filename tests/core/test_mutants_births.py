@@ -237,18 +237,18 @@ def test_tap_that_lies_is_named_and_its_births_are_not(place: str, liar: str) ->
 
 
 def test_tap_that_lies_goes_by_the_hash_of_the_run_and_keeps_the_reason() -> None:
-    tag = "t3_l1_nrm"
+    tag, one = "t3_l1_nrm", ONE[:1]
     first, seen = Key.parse(tag), visit(MOE, differ=(tag,), forced=(tag,))
-    digest = fnv1a64_array(ONE, births.BASES["kestrel-fnv"])
+    digest = fnv1a64_array(one, births.BASES["kestrel-fnv"])
     seen = replace(seen, ref={**seen.ref, first: Entry(first, digest, None)})
     for name, side in (("kestrel-fnv", "dut"), ("fnv1a64", "ref")):
         tree = tree_of()
         tree.ref["hash"], tree.reason = name, "contaminated start"
-        found = found_of(seen, details={first: detail_of(ONE, ONE)}, lacking=["no S"])
-        found.tensors = ({first: ONE}, {})
+        found = found_of(seen, details={first: detail_of(one, one)}, lacking=["no S"])
+        found.tensors, found.forcing.lacking = ({first: one}, {}), "no replay"
         name_births(tree, found, (start(MOE),) * 2)
         assert tree.births is not None
-        assert tree.births.reason.split("; ")[1] == "no S"
+        assert tree.births.reason.split("; ")[1:] == ["no replay", "no S"]
         assert f"the tap of {side} does not" in tree.births.reason
         assert tree.reason == "contaminated start"
 
@@ -346,6 +346,17 @@ def test_embedding_takes_the_place_of_the_ops_that_read_it() -> None:
     assert told["t3_l2_attn"] == (Cause.BORN, "")
     ends = visit(MOE, 4, differ=("t4_l0_attn",), rows={"l0_k": [3]})
     assert causes(flowed(MOE, first, ends))["t4_l0_attn"] == (Cause.INHERITED, "t3_l0_nrm")
+
+
+def test_a_later_position_inherits_from_the_embedding_too() -> None:
+    """What reached layer 1 through the second reader is put down to the embedding as well."""
+    chain = ("t3_l0_x", "t3_l1_nrm", "t3_l1_kraw", "t3_l1_knorm", "t3_l1_k")
+    first = visit(MOE, differ=(*READERS, *chain), forced=READERS)
+    later = visit(MOE, 4, differ=("t4_l1_attn",), rows={"l1_k": [3]})
+    flow = flowed(MOE, first, later)
+    assert flow.embedded == {Key.parse("t3_l0_nrm")}
+    assert causes(flow)["t3_l1_k"] == (Cause.INHERITED, "t3_l0_nrm")
+    assert causes(flow)["t4_l1_attn"] == (Cause.INHERITED, "t3_l0_nrm")
 
 
 @pytest.mark.parametrize(

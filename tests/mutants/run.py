@@ -77,6 +77,17 @@ GROUPS = {
             "tests/core/test_mutants_keys.py",
         ),
     ),
+    "aliases": Group(
+        ("parity/alias.py", "parity/alias_tensors.py"),
+        tuple(f"tests/core/test_{name}.py" for name in ("alias", "alias_tensors", "mutants_alias")),
+    ),
+    "places": Group(
+        ("parity/keys.py", "parity/key_layout.py", "parity/parting.py", "parity/impossible.py"),
+        (
+            *(f"tests/core/test_{name}.py" for name in ("keys", "comparison", "impossible")),
+            *("tests/core/test_digest_file.py", "tests/core/test_mutants_places.py"),
+        ),
+    ),
     "digests": Group(
         ("parity/chain.py", "parity/digest_tree.py", "parity/digest_search.py"),
         (
@@ -176,7 +187,7 @@ def mutate(scratch: Path, jobs: int) -> None:
     paths = [scratch / "mutants", ROOT / "engines", ROOT / "reports", ROOT / "probes", ROOT]
     environment = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join(map(str, paths)),
+        "PYTHONPATH": os.pathsep.join([*map(str, paths), os.environ.get("PYTHONPATH", "")]),
         # With OpenMP, a process that ran a kernel cannot be forked.
         **{"NUMBA_NUM_THREADS": "1", "NUMBA_THREADING_LAYER": "workqueue"},
     }
