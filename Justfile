@@ -40,6 +40,10 @@ stress *args:
 study *args:
     {{ python }} -m tests.study.run "$@"
 
+# mutation testing of the comparison and the probes: scores, and every survivor; about an hour
+mutants *args:
+    {{ python }} -m pip install -q "mutmut==3.8.*" && {{ python }} tests/mutants/run.py "$@"
+
 # start-up and warm diff times
 bench *args:
     {{ python }} tests/bench/run.py "$@"
@@ -56,6 +60,6 @@ wheel:
 installed:
     {{ python }} tests/packaging/check_installed.py dist/*.whl
 
-# run the commands shown in README.md and docs/, and check the links
+# build the site of docs/ into site/, run all blocks of the pages, check the links
 docs *args:
-    {{ python }} -m pytest tests/docs "$@"
+    NO_MKDOCS_2_WARNING=1 {{ python }} -m mkdocs build --strict && {{ python }} -m pytest tests/docs "$@"

@@ -29,6 +29,17 @@ KNOWN = (*KILLED, *SURVIVED, *TIMED_OUT)
 SETTINGS = "use_git_change_detection = false\ntrack_dependencies = false\n"
 IGNORED = shutil.ignore_patterns("__pycache__", "mutants", "golden", "study", "gpu", "packaging")
 
+# In the scratch folder: the changed lines of each mutant named on stdin, as JSON.
+SHOW = """
+import json, sys
+from mutmut.mutation.diff_apply import get_diff_for_mutant
+names = sys.stdin.read().split()
+diffs = {name: get_diff_for_mutant(name).splitlines() for name in names}
+changed = {name: [line for line in lines if line[:1] in "+-" and line[:3] not in ("+++", "---")]
+           for name, lines in diffs.items()}
+print(json.dumps(changed))
+"""
+
 # A failing example is a killed mutant: nothing is gained by making it small.
 PROFILE = """
 from hypothesis import Phase, settings
@@ -119,11 +130,11 @@ GROUPS = {
 
 @dataclass(frozen=True)
 class Score:
-    """Mutants of one module, by what became of them."""
+    """Mutants of one module, by what became of them. ``survivors``: changed lines by name."""
 
     module: str
     killed: int
-    survivors: tuple[str, ...]
+    survivors: dict[str, list[str]]
 
     @property
     def total(self) -> int:
@@ -203,8 +214,17 @@ def scores(group: Group, scratch: Path) -> Iterator[Score]:
         unknown = {name: code for name, code in codes.items() if code not in KNOWN}
         if unknown:
             raise SystemExit(f"mutants with no result: {unknown}")
-        alive = tuple(name for name, code in codes.items() if code in SURVIVED)
-        yield Score(module, len(codes) - len(alive), alive)
+        alive = [name for name, code in codes.items() if code in SURVIVED]
+        yield Score(module, len(codes) - len(alive), changes(alive, scratch))
+
+
+def changes(names: list[str], scratch: Path) -> dict[str, list[str]]:
+    """The lines that each of the mutants changed, as in a diff."""
+    command = [sys.executable, "-c", SHOW]
+    told = {"cwd": scratch, "check": True, "capture_output": True, "text": True}
+    shown = subprocess.run(command, input="\n".join(names), **told)  # type: ignore[call-overload]
+    found: dict[str, list[str]] = json.loads(shown.stdout)
+    return found
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -230,13 +250,16 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def table(found: list[Score]) -> list[str]:
-    """Module, mutants, killed, survived, score; then the survivors by name."""
+    """Module, mutants, killed, survived, score; then the survivors and what they changed."""
     lines = [f"{'module':34}  mutants  killed  alive   score"]
-    total = Score("all", sum(s.killed for s in found), sum((s.survivors for s in found), ()))
+    alive = {name: changed for score in found for name, changed in score.survivors.items()}
+    total = Score("all", sum(score.killed for score in found), alive)
     for score in (*found, total):
         cells = f"{score.total:7}  {score.killed:6}  {len(score.survivors):5}"
         lines.append(f"{score.module:34}  {cells}  {score.per_cent:5.1f} %")
-    return [*lines, *total.survivors]
+    for name, changed in alive.items():
+        lines += ["", name, *changed]
+    return lines
 
 
 if __name__ == "__main__":
