@@ -1,0 +1,190 @@
+"""``parity gate``: options to settings, the run, the evidence, what is printed."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from parity.cli.baseline_listing import require_outside
+from parity.cli.gate_text import gate_line, gate_lines
+from parity.cli.probing import parse_sizes
+from parity.cli.reporting import require_writable_reports, write_lines
+from parity.errors import InputError, NotRunError, ParityError
+from parity.presenting import STDOUT
+from parity.progress import Progress
+from parity.registry import ENGINES, plugins
+from parity.spec import EngineSpec, Runnable, runnable
+
+if TYPE_CHECKING:
+    from parity.gate.evidence import Record
+    from parity.gate.running import Gate
+    from parity.gate.settings import Settings
+    from parity.store import Entry, Store
+
+Specs = tuple[Runnable, Runnable]
+CHOSEN = "no CUDA device works here: the base is emu (--engine cuda says why)"
+
+
+def run_gate_command(
+    typed: str,
+    *,
+    fast: str | None,
+    base: str | None,
+    folder: Path | None,
+    name: str,
+    show: str | None,
+    json_path: str | None,
+    quiet: bool,
+    **options: Any,
+) -> int:
+    """Run ``parity gate``; returns the exit status of the verdict."""
+    from parity.store import DEFAULT_FOLDER, Store
+
+    require_writable_reports(json_path)
+    store = Store(folder or Path(DEFAULT_FOLDER))
+    require_outside(store.path, json_path)
+    if show is not None:
+        return _show(store, show, fast, json_path, quiet)
+    if fast is None:
+        raise InputError("nothing to try: --fast is missing", "name variants or an engine")
+    specs, notes = _specs(fast, base)
+    return _run(typed, specs, notes, store, name, json_path, quiet, options)
+
+
+def _show(store: Store, name: str, fast: str | None, json_path: str | None, quiet: bool) -> int:
+    """What a gate found before, from verified bytes; the status is that of its verdict."""
+    from parity.gate.evidence import KIND, check_record
+
+    if fast is not None:
+        raise InputError("--show with --fast: one shows, the other runs", "leave one out")
+    entry = store.latest(KIND, name)
+    return _report(check_record(entry), entry, store, json_path, quiet)
+
+
+def _specs(fast: str, base: str | None) -> tuple[Specs, tuple[str, ...]]:
+    """Base and candidate, and what is to be said of their choice."""
+    from parity.gate.settings import candidate_spec
+    from parity.side_diff import FALLBACK, default_dut
+    from parity.sides import chosen_variants, class_of
+
+    installed = plugins(ENGINES)
+    chosen = base or default_dut()
+    spec = runnable(chosen, "--engine")
+    own = class_of(spec).variants if isinstance(spec, EngineSpec) else ()
+    candidate = candidate_spec(fast, spec, installed, own)
+    for side in (spec, candidate):
+        if isinstance(side, EngineSpec):
+            chosen_variants(side)  # variants that exclude each other are refused here
+    fell_back = base is None and chosen == FALLBACK
+    return (spec, candidate), (CHOSEN,) if fell_back else ()
+
+
+def make_settings(
+    *,
+    model: str,
+    weights: str,
+    seed: int,
+    seeds: int,
+    sizes: str,
+    n: int,
+    rounds: int,
+    confidence: float,
+) -> Settings:
+    """Settings of the gate from the options; refuses what cannot be run before anything is."""
+    from parity.gate.settings import Settings
+    from parity.settings import run_settings
+
+    if seeds < 1:
+        raise InputError(f"--seeds {seeds}: nothing to run", "give --seeds 3 or more")
+    runs = tuple(
+        run_settings(model=model, weights=weights, seed=seed + k, n=n, dump_prefill=True)
+        for k in range(seeds)
+    )
+    if not math.isfinite(confidence):
+        raise InputError(f"--confidence {confidence}: not a number", "leave it out for 0.95")
+    return Settings(runs, parse_sizes(sizes, "--m"), rounds, Fraction(str(confidence)))
+
+
+def _run(
+    typed: str,
+    specs: Specs,
+    notes: tuple[str, ...],
+    store: Store,
+    name: str,
+    json_path: str | None,
+    quiet: bool,
+    options: dict[str, Any],
+) -> int:
+    from parity.gate.evidence import Asked, default_name, keep, record_of, require_name
+
+    settings = make_settings(**options)
+    name = name or default_name(specs[0].text, specs[1].text, options["model"])
+    require_name(store, name)
+    store.require_writable()
+    began = time.monotonic()
+    try:
+        with Progress(quiet=quiet) as progress:
+            gate = _gate(settings, specs, progress)
+    except NotRunError as error:
+        _write_not_run(error, typed, json_path)
+        raise
+    asked = Asked(typed, options["model"], time.monotonic() - began, notes)
+    record = record_of(gate, settings, asked)
+    try:
+        entry = keep(store, name, record)
+    except ParityError:
+        _report(record, None, store, json_path, quiet)  # what was found is not lost with the store
+        raise
+    return _report(record, entry, store, json_path, quiet)
+
+
+def _gate(settings: Settings, specs: Specs, progress: Progress) -> Gate:
+    from parity.gate.running import run_gate
+    from parity.run import Run, Side
+    from parity.sides import open_side
+
+    def open_pair(run: Run) -> tuple[Side, Side]:
+        base = open_side("ref", specs[0], run, progress)
+        return base, open_side("dut", specs[1], run, progress)
+
+    def told(number: int) -> None:
+        progress.update("timing", f"round {number}", number - 1, settings.rounds, "rounds")
+
+    return run_gate(settings, open_pair, told)
+
+
+def _write_not_run(error: NotRunError, typed: str, json_path: str | None) -> None:
+    """Leave a record of a gate that gave no verdict, in a file that is new; nothing is kept."""
+    from parity.gate.evidence import not_run_record
+
+    if json_path is None or json_path == STDOUT or os.path.exists(json_path):
+        return
+    record = not_run_record(error, typed)
+    write_lines(json.dumps(record, indent=1).splitlines(), json_path)
+
+
+def _report(
+    record: Record, entry: Entry | None, store: Store, json_path: str | None, quiet: bool
+) -> int:
+    kept = None if entry is None else f"{store.path}: {entry.name}, entry {entry.seq}"
+    if json_path is not None:
+        text = json.dumps({**record, "evidence": _place(entry)}, indent=1)
+        write_lines(text.splitlines(), json_path)
+    if json_path != STDOUT:
+        address = entry.address if entry else ""
+        lines = [gate_line(record)] if quiet else gate_lines(record, kept, address)
+        write_lines(lines, STDOUT)
+    return int(record["exit_status"])
+
+
+def _place(entry: Entry | None) -> dict[str, Any] | None:
+    """Where the evidence is kept: not part of it, for it names its own digest."""
+    if entry is None:
+        return None
+    names = ("name", "seq", "address", "digest", "created")
+    return {name: getattr(entry, name) for name in names}
