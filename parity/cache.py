@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
+import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from parity.errors import InputError
@@ -38,6 +41,47 @@ def cache_folder(kind: str, env: Mapping[str, str] = os.environ) -> Path:
         ) from error
     _refuse_shared(folder)
     return folder
+
+
+def seal(name: str, *contents: bytes) -> str:
+    """sha256 (hex) that binds contents to the name they are kept under.
+
+    Kept beside them, it tells a file that was cut, altered or swapped from the one that was made.
+    """
+    digest = hashlib.sha256(name.encode())
+    for content in contents:
+        digest.update(len(content).to_bytes(8, "little") + content)
+    return digest.hexdigest()
+
+
+def keep_sealed(folder: Path, key: str, suffix: str, content: bytes) -> Path:
+    """Keep a file under ``key``, with its seal in its name: one name never stands for two contents,
+    though two processes make them at once."""
+    path = folder / f"{key}.{seal(key, content)}{suffix}"
+    write_whole(path, content)
+    return path
+
+
+def find_sealed(folder: Path, key: str, suffix: str) -> Path | None:
+    """The file kept under ``key`` whose content is what was kept, or None."""
+    for path in sorted(folder.glob(f"{key}.*{suffix}")):
+        with suppress(OSError):  # gone in between
+            if path.name == f"{key}.{seal(key, path.read_bytes())}{suffix}":
+                return path
+    return None
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write beside ``path``, then rename: another process sees all of it or nothing."""
+    handle, name = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.replace(name, path)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(name)
+        raise
 
 
 def _refuse_shared(folder: Path) -> None:

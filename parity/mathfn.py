@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from parity.errors import InputError, ParityError
 from parity.presenting import Options
+from parity.provenance import COMPILED, PACKAGES
 from parity.status import Verdict
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ DOMAINS = {
     "softplus": (-20.0, 20.0),
 }
 # Labels of an implementation's description that a line of text leaves out.
-UNTOLD = ("name", "options", "kernels", "emulated", "schedule")
+UNTOLD = ("name", "options", "kernels", "emulated", "schedule", COMPILED, PACKAGES)
 NAN_PAYLOAD = "NaN payload"  # the bin and the kind of NaN against NaN; see parity.elements.KINDS
 BOUNDED = ("cosf", "sinf")  # a result beyond 1 in size is remarked
 

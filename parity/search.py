@@ -12,6 +12,7 @@ from parity.drill import Start
 from parity.dump import MAIN, Dump, Entry
 from parity.engine_diff import (
     Ask,
+    add_code_notes,
     add_states,
     add_weights,
     check_control,
@@ -66,6 +67,7 @@ def bisect_engines(ref: Side, dut: Side, run: Run, ask: Ask) -> Tree:
             step_dump(starts[1], dut_run.dump, planted),
         )
         check_control(tree, starts[1], *dumps, ask.seed)
+    add_code_notes(tree)
     tree.seconds = time.monotonic() - began
     return tree
 

@@ -14,7 +14,7 @@ from numba.extending import intrinsic
 
 from parity.functions import FUNCTIONS
 from parity_cpu.c_library import address, c_library, c_library_version, processor, user_symbol
-from parity_cpu.functions import compiler_versions, run_loop
+from parity_cpu.functions import InLoops, compiler_versions
 from parity_cpu.jit import jit, jit_parallel
 
 Floats = npt.NDArray[np.float32]
@@ -29,7 +29,7 @@ CALLS = {
 _ONE, _LINEAR = np.float32(1.0), np.float32(20.0)
 
 
-class Libm:
+class Libm(InLoops):
     """This platform's C library: expf, cosf, sinf, logf by one call, the others composed of its
     functions as the contract does: 1/sqrtf(x), 1/(1 + expf(-x)), x * sigmoid, logf(1 + expf(x))."""
 
@@ -37,6 +37,7 @@ class Libm:
     functions = FUNCTIONS
 
     def __init__(self) -> None:
+        super().__init__()
         self._library = c_library()
 
     def describe(self) -> Mapping[str, str]:
@@ -45,6 +46,7 @@ class Libm:
             "library": c_library_version(),
             "processor": processor(),
             "compiler": compiler_versions(),
+            **self.code(),
         }
 
     def evaluate(self, function: str, x: Floats) -> Floats:
@@ -53,10 +55,10 @@ class Libm:
             np.uint64(address(self._library, symbol))
             for symbol in CALLS.get(function, (function, function))
         )
-        return _mapped(_by_calls(function if function in CALLS else ""), x, first, second)
+        return self.run(_by_calls(function if function in CALLS else ""), x, first, second)
 
 
-class Symbol:
+class Symbol(InLoops):
     """``LIBRARY:SYMBOL``, a C function ``float f(float)``, as whatever FN the command names.
 
     Nothing can check the C type: another one gives wrong numbers. Raises InputError for a library
@@ -66,6 +68,7 @@ class Symbol:
     functions = FUNCTIONS
 
     def __init__(self, spec: str) -> None:
+        super().__init__()
         self.name = spec
         self._library, self._address = user_symbol(spec)
 
@@ -75,19 +78,13 @@ class Symbol:
             "library": f"user's symbol {self.name}",
             "processor": processor(),
             "compiler": compiler_versions(),
+            **self.code(),
         }
 
     def evaluate(self, function: str, x: Floats) -> Floats:
         """The symbol's function of x, (n,) float32 to (n,) float32."""
         where = np.uint64(self._address)
-        return _mapped(_by_calls(""), x, where, where)
-
-
-def _mapped(loop: Callable[..., None], x: Floats, first: np.uint64, second: np.uint64) -> Floats:
-    x = np.ascontiguousarray(x)
-    out = np.empty_like(x)
-    run_loop(loop, out, x, first, second)
-    return out
+        return self.run(_by_calls(""), x, where, where)
 
 
 def _call_f32(typingctx: Any, where: Any, x: Any) -> Any:

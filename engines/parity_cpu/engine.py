@@ -25,8 +25,10 @@ from parity.model.loading import load_tensors
 from parity.model.memory import check_room, free_bytes
 from parity.model.model import Model
 from parity.protocol import EngineSettings, Plan, Step
+from parity.provenance import COMPILED, MASK, NONE, PACKAGES, packages
 from parity.variants import TIERS, VARIANTS, variant_mask
 from parity_cpu import jit
+from parity_cpu.code_cache import forget_changed, loaded_code
 from parity_cpu.decoder import Decoder
 from parity_cpu.own_functions import own_values
 from parity_cpu.state import State
@@ -39,6 +41,7 @@ class Engine:
 
     name: ClassVar[str] = "cpu"
     version: ClassVar[str] = __version__
+    protocol: ClassVar[int] = 2
     tiers: ClassVar[tuple[str, ...]] = tuple(TIERS)
     variants: ClassVar[tuple[str, ...]] = VARIANTS
     capabilities: ClassVar[frozenset[str]] = frozenset(
@@ -63,19 +66,25 @@ class Engine:
         self._tensors: dict[str, np.ndarray] = {}
 
     def describe(self) -> Mapping[str, str]:
-        """Processor, compiler and the digest of the ops' sources."""
+        """Processor, compiler, the digests of the ops' sources and of the code that was called."""
+        called = self._decoder.call.ops.values() if self._model is not None else ()
         return {
             "device": f"{platform.processor() or platform.machine()}, {os.cpu_count()} threads",
             "driver": "none",
             "compiler": f"Numba {numba.__version__}",
             "options": "fastmath=False error_model=numpy",
             "kernels": jit.source_digest()[:16],
+            COMPILED: loaded_code(called) or NONE,
+            MASK: f"{variant_mask(self.settings.variants):04x}",
+            PACKAGES: packages(jit.COMPILERS),
             "emulated": "no",
         }
 
     def load(self, model: Model, positions: int) -> None:
         """Load every tensor, then make a cache of ``positions`` rows."""
         check_room(self.name, model.config, free_bytes())
+        jit.require_loaded_sources()
+        forget_changed()
         self._announce_compiling()
         self._tensors = dict(load_tensors(model))
         self._model = model

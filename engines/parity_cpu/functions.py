@@ -14,8 +14,10 @@ import numpy as np
 import numpy.typing as npt
 from numba import get_num_threads, prange
 
+from parity.provenance import COMPILED, NONE, PACKAGES, packages
 from parity_cpu.c_library import c_library_version
-from parity_cpu.jit import jit_parallel
+from parity_cpu.code_cache import loaded_code
+from parity_cpu.jit import COMPILERS, jit_parallel, source_digest
 from parity_cpu.ops.elementary import ELEMENTARY, map_elementary
 from parity_cpu.ops.variants import (
     any_expf,
@@ -44,7 +46,30 @@ def run_loop(loop: Loop, out: Any, x: Any, *more: Any) -> None:
         loop(out, x, *more)
 
 
-class Ucrt:
+class InLoops:
+    """What implementations in compiled loops have in common: they know the code that ran."""
+
+    def __init__(self) -> None:
+        self._ran: dict[Loop, None] = {}
+
+    def code(self) -> dict[str, str]:
+        """Digests of the package's sources and of the loops that ran, and versions."""
+        return {
+            "kernels": source_digest()[:16],
+            COMPILED: loaded_code(self._ran) or NONE,
+            PACKAGES: packages(COMPILERS),
+        }
+
+    def run(self, loop: Loop, x: Any, *more: Any) -> Any:
+        """``loop(out, x, *more)`` over all elements of x; returns out."""
+        x = np.ascontiguousarray(x)
+        out = np.empty_like(x)
+        self._ran[loop] = None
+        run_loop(loop, out, x, *more)
+        return out
+
+
+class Ucrt(InLoops):
     """The replicas of contract 4, and what 1.1 and 1.9 build on them: rsqrt is 1/sqrtf, sigmoid is
     1/(1 + expf(-x)), silu is x * sigmoid(x), softplus is logf(1 + expf(x)) up to 20, then x."""
 
@@ -53,17 +78,15 @@ class Ucrt:
 
     def describe(self) -> Mapping[str, str]:
         """What is replicated, and what compiled the replica."""
-        return {"library": "replica of the x64 UCRT, FMA3 path", "compiler": compiler_versions()}
+        library = "replica of the x64 UCRT, FMA3 path"
+        return {"library": library, "compiler": compiler_versions(), **self.code()}
 
     def evaluate(self, function: str, x: Floats) -> Floats:
         """``function`` of x, (n,) float32 to (n,) float32."""
-        x = np.ascontiguousarray(x)
-        out = np.empty_like(x)
-        run_loop(map_elementary(function) if function in ELEMENTARY else inverse_roots, out, x)
-        return out
+        return self.run(map_elementary(function) if function in ELEMENTARY else inverse_roots, x)
 
 
-class ExpViaDouble:
+class ExpViaDouble(InLoops):
     """The contract's functions with expf(x) = f32(exp(f64 x)) by the platform's C library: the
     variant exp_via_double of contract 5. softplus keeps the replica's logf."""
 
@@ -72,21 +95,16 @@ class ExpViaDouble:
 
     def describe(self) -> Mapping[str, str]:
         """The C library that exp comes from, and what compiled the rest."""
-        return {"library": f"exp of {c_library_version()}", "compiler": compiler_versions()}
+        library = f"exp of {c_library_version()}"
+        return {"library": library, "compiler": compiler_versions(), **self.code()}
 
     def evaluate(self, function: str, x: Floats) -> Floats:
         """``function`` of x, (n,) float32 to (n,) float32."""
-        x = np.ascontiguousarray(x)
-        out = np.empty_like(x)
-        run_loop(_by_double(function), out, x)
-        return out
+        return self.run(_by_double(function), x)
 
     def exp64(self, x: Doubles) -> Doubles:
         """The float64 exp itself, (n,) float64 to (n,) float64."""
-        x = np.ascontiguousarray(x)
-        out = np.empty_like(x)
-        run_loop(_exp64_loop, out, x)
-        return out
+        return self.run(_exp64_loop, x)
 
 
 def compiler_versions() -> str:

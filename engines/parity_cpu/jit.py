@@ -2,31 +2,29 @@
 
 Numba's on-disk cache watches one file: after a change in a helper of *another* file it goes on
 serving the caller with the old helper inside. Here the cache folder is named by a digest over all
-sources of the package and the compiler's version, so that stale code is never even looked at.
+sources of the package and the compiler's version, and an entry in it by a digest over what is in
+memory (code_cache.py), so that stale code is never even looked at.
 """
 
 import functools
-import hashlib
 import os
-import threading
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeVar
 
 from parity.cache import cache_root
+from parity.loaded import Sources
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 PACKAGE = Path(__file__).resolve().parent
 COMPILERS = ("numba", "llvmlite")
+_sources = Sources(PACKAGE)
 
 # Contract: one rounding per operation (no fastmath), IEEE division (x/0 is inf, no exception).
 OPTIONS = {"fastmath": False, "error_model": "numpy", "nogil": True}
-
-_settings_lock = threading.Lock()
 
 
 def jit(fn: F) -> F:
@@ -49,7 +47,7 @@ def cache_is_warm() -> bool:
     Looks at files only and imports no compiler, so that a message can precede the wait.
     """
     try:
-        return any(cache_folder().rglob("*.nbi"))
+        return any(cache_folder().glob("*.nbc"))
     except OSError:
         return False
 
@@ -67,28 +65,27 @@ def cache_folder() -> Path:
 
 @functools.cache
 def source_digest() -> str:
-    """sha256 (hex) over every source file of the package, by path, and the compiler's version."""
-    digest = hashlib.sha256()
-    for name in COMPILERS:
-        digest.update(f"{name} {metadata.version(name)}\n".encode())
-    for source in sorted(PACKAGE.rglob("*.py")):
-        content = source.read_bytes()
-        digest.update(f"{source.relative_to(PACKAGE).as_posix()} {len(content)}\n".encode())
-        digest.update(content)
-    return digest.hexdigest()
+    """sha256 (hex) over every source file of the package, by path, and the compiler's version.
+
+    Of the files as they were when this was first asked, which is before the ops are imported.
+    """
+    return _sources.digest(*(f"{name} {metadata.version(name)}" for name in COMPILERS))
+
+
+def require_loaded_sources() -> None:
+    """NotRunError where what is in memory is not what ``source_digest`` tells of."""
+    source_digest()
+    _sources.require_loaded(__name__.partition(".")[0])
 
 
 def _compiled(fn: F, parallel: bool) -> F:
     from numba import njit
 
+    from parity_cpu.code_cache import CodeCache
+
     _refuse_compiled_closure(fn)
-    folder = _own_folder()
-    compiled: Any
-    if folder is None:
-        compiled = njit(parallel=parallel, cache=False, **OPTIONS)(fn)
-    else:
-        with _cache_in(folder):
-            compiled = njit(parallel=parallel, cache=True, **OPTIONS)(fn)
+    compiled: Any = njit(parallel=parallel, **OPTIONS)(fn)
+    CodeCache(compiled, _own_folder())
     return compiled
 
 
@@ -102,23 +99,6 @@ def _refuse_compiled_closure(fn: Callable[..., Any]) -> None:
                 f"{fn.__qualname__} closes over the compiled function {inner}: its code would "
                 "never be found in the cache; close over a number or a name and branch on it"
             )
-
-
-@contextmanager
-def _cache_in(folder: Path) -> Iterator[None]:
-    """Numba reads its cache settings when a function is decorated: ours hold only meanwhile."""
-    from numba.core import config
-
-    ours = {"CACHE_DIR": str(folder), "CACHE_LOCATOR_CLASSES": ""}
-    with _settings_lock:
-        before = {name: getattr(config, name, "") for name in ours}
-        try:
-            for name, value in ours.items():
-                setattr(config, name, value)
-            yield
-        finally:
-            for name, value in before.items():
-                setattr(config, name, value)
 
 
 def _own_folder() -> Path | None:
@@ -140,7 +120,7 @@ def _own_folder() -> Path | None:
 
 
 def _make_private(folder: Path) -> None:
-    """Numba unpickles what it finds here, so nobody else may write it. Raises PermissionError."""
+    """What lies here is unpickled and run, so nobody else may write it. Raises PermissionError."""
     folder.mkdir(mode=0o700, exist_ok=True)
     status = folder.stat()
     if hasattr(os, "getuid") and status.st_uid != os.getuid():

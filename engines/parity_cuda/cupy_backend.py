@@ -11,6 +11,7 @@ import numpy as np
 from parity.errors import NotRunError
 from parity.model.checks import check_options
 from parity.protocol import EngineSettings
+from parity.provenance import COMPILED, PACKAGES, packages
 from parity_cuda import nvrtc
 from parity_cuda.sources import kernel_sources, sources_digest
 
@@ -55,6 +56,7 @@ class CupyBackend:
         self.counts: Counter[str] = Counter()
         self._functions: dict[str, Any] = {}
         self._digest = sources_digest(texts)
+        self._code = nvrtc.code_digest(path)
         self._stream = self._cupy.cuda.get_current_stream()
 
     def info(self) -> Mapping[str, str]:
@@ -68,6 +70,8 @@ class CupyBackend:
             "compiler": f"{nvrtc.nvrtc_version()}, CuPy {self._cupy.__version__}",
             "options": " ".join((self._arch, *nvrtc.FLAGS)),
             "kernels": self._digest,
+            COMPILED: self._code[:16],
+            PACKAGES: packages(("cupy",)),
             "emulated": "no",
         }
 

@@ -12,6 +12,7 @@ from parity.errors import InputError
 from parity.model.checks import check_options
 from parity.model.memory import free_bytes
 from parity.protocol import EngineSettings
+from parity.provenance import COMPILED, PACKAGES, packages
 from parity_cuda.emu import EmuModule, Schedule, build_module, find_compiler
 from parity_cuda.sources import kernel_sources, sources_digest
 
@@ -45,6 +46,8 @@ class EmuBackend:
             "compiler": self._built.compiler,
             "options": " ".join(self._built.flags),
             "kernels": self._digest,
+            COMPILED: self._built.code[:16],
+            PACKAGES: packages(),
             "emulated": "yes",
             "schedule": f"{self._schedule.order} seed {self._schedule.seed}",
         }

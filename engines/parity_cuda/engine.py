@@ -15,11 +15,13 @@ from parity.model.checks import check_function, check_rows, check_tokens, no_mar
 from parity.model.memory import check_room
 from parity.model.model import Model
 from parity.protocol import EngineSettings, Plan, Step
+from parity.provenance import MASK
 from parity.variants import TIERS, VARIANTS, variant_mask
 from parity_cuda.backend import Backend, Buffer
 from parity_cuda.decoder import Decoder
 from parity_cuda.own_functions import own_values
 from parity_cuda.selftest import check_arithmetic
+from parity_cuda.sources import require_loaded_sources
 from parity_cuda.state import State
 from parity_cuda.tap import Arena, Tap
 from parity_cuda.weights import upload_tensors, weight_digests
@@ -30,6 +32,7 @@ class DeviceEngine:
 
     name: ClassVar[str]
     version: ClassVar[str] = __version__
+    protocol: ClassVar[int] = 2
     tiers: ClassVar[tuple[str, ...]] = tuple(TIERS)
     variants: ClassVar[tuple[str, ...]] = VARIANTS
     capabilities: ClassVar[frozenset[str]] = frozenset(
@@ -40,6 +43,7 @@ class DeviceEngine:
     )
 
     def __init__(self, settings: EngineSettings) -> None:
+        require_loaded_sources()
         self.settings = settings
         self.backend = self.open(settings)
         check_arithmetic(self.backend, self.name)
@@ -54,8 +58,9 @@ class DeviceEngine:
         raise NotImplementedError
 
     def describe(self) -> Mapping[str, str]:
-        """Device, driver, compiler, options, kernels' digest, emulated or not."""
-        return self.backend.info()
+        """Device, driver, compiler, options, digests of the kernels' texts and of their compiled
+        code, which serves all variants: the mask asks for some; emulated or not."""
+        return {**self.backend.info(), MASK: f"{variant_mask(self.settings.variants):04x}"}
 
     def load(self, model: Model, positions: int) -> None:
         """Upload every tensor, then make a cache of ``positions`` rows."""

@@ -7,13 +7,11 @@ the cubin is made here and loaded by path.
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from parity.cache import cache_folder
+from parity.cache import cache_folder, find_sealed, keep_sealed
 from parity.errors import InputError, NotRunError
 
 # Each flag with its reason: the contract has one rounding per operation (docs/contract.md).
@@ -63,17 +61,24 @@ def _no_compile_cache() -> tuple[str, ...]:
 
 
 def cached_cubin(sources: Mapping[str, str], arch: str) -> tuple[Path, bool]:
-    """Path of the cubin for ``arch``, compiled when it is not in the cache; True on a hit."""
-    state = hashlib.sha256(repr((sorted(sources.items()), arch, FLAGS, nvrtc_version())).encode())
-    path = cache_folder("cubin") / f"{state.hexdigest()[:32]}.cubin"
-    if path.exists():
-        return path, True
+    """Path of the cubin for ``arch``, compiled when it is not in the cache; True on a hit.
+
+    The path has the seal of the content in its name, and content that was cut, altered or swapped
+    is compiled anew: what is loaded from it is what these sources compile to.
+    """
+    state = repr((sorted(sources.items()), arch, FLAGS, nvrtc_version()))
+    key = hashlib.sha256(state.encode()).hexdigest()[:32]
+    folder = cache_folder("cubin")
+    kept = find_sealed(folder, key, ".cubin")
+    if kept is not None:
+        return kept, True
     cubin, _ = compile_cubin(sources, arch)
-    handle, name = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-    with os.fdopen(handle, "wb") as file:
-        file.write(cubin)
-    os.replace(name, path)
-    return path, False
+    return keep_sealed(folder, key, ".cubin", cubin), False
+
+
+def code_digest(path: Path) -> str:
+    """SHA-256 (hex) of the cubin at ``path``."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _compile_error(log: str, arch: str) -> InputError:

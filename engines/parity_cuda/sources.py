@@ -6,8 +6,18 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
-KERNELS = Path(__file__).parent / "kernels"
-FUNCTION_KERNELS = Path(__file__).parent / "function_kernels"
+from parity.loaded import Sources
+
+PACKAGE = Path(__file__).resolve().parent
+KERNELS = PACKAGE / "kernels"
+FUNCTION_KERNELS = PACKAGE / "function_kernels"
+PYTHON = Sources(PACKAGE)
+PYTHON.read()  # before the modules that are held against them
+
+
+def require_loaded_sources() -> None:
+    """NotRunError where a module of this package in memory is not of the files read above."""
+    PYTHON.require_loaded(__name__.partition(".")[0])
 
 
 def kernel_sources() -> dict[str, str]:

@@ -19,6 +19,7 @@ from parity.isolate.trial_cache import Outcome, TrialCache
 from parity.isolate.trials import Trials, Trusted, first_place, in_contract_order
 from parity.keys import Key, KeyOrder
 from parity.progress import Progress
+from parity.provenance import code_text
 from parity.registry import require
 from parity.run import Run, Side, run_side
 from parity.sides import open_side
@@ -196,15 +197,16 @@ def _remove_variants(job: _Job, trials: Trials) -> None:
     draft.trials, draft.runs = list(trials.made.values()), trials.runs
     if spent.total() != trials.runs:
         raise ParityBug(f"isolate: {trials.runs} runs were made, {spent.total()} accounted for")
-    draft.notes = [_counted(spent, draft.trials), *trials.cache.notes, *draft.notes]
+    told = (_counted(spent, draft.trials), trials.code_note())
+    draft.notes = [*filter(None, told), *trials.cache.notes, *draft.notes]
 
 
 def _know_red_run(trials: Trials, tree: Tree) -> None:
     """The run that the tree tells of is the trial with every variant."""
     counts, everything = tree.counts, frozenset(trials.variants)
     first = first_place(tree, trials.trusted.run)
-    outcome = Outcome(first, counts.total - counts.same, counts.total)
-    trials.made[everything] = trials.told(everything, outcome)
+    code = code_text(tree.dut)
+    trials.know(everything, Outcome(first, counts.total - counts.same, counts.total, code))
 
 
 def _unexplained(draft: _Draft, trials: Trials) -> None:

@@ -4,36 +4,36 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import platform
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 
-from parity.cache import cache_folder
+from parity.cache import cache_folder, write_whole
 from parity.dump_writer import format_lines
 from parity.errors import InputError
 from parity.protocol import Engine
+from parity.provenance import PACKAGES, packages_of
 from parity.run import Run, SideRun, State
 
-FORMAT = "parity-trial 1"
+FORMAT = "parity-trial 2"
 Facts = dict[str, str]
 
 
 @dataclass(frozen=True)
 class Outcome:
     """What a run of the dut gave against the ref: where it first differs, or None where it does not
-    (then no key, state or weight does), and how many of all keys differ."""
+    (then no key, state or weight does), and how many of all keys differ. ``code``: the compiled
+    code it ran, as ``parity.provenance.code_text`` tells it."""
 
     first: str | None
     differ: int
     total: int
+    code: str = ""
 
 
 @dataclass
@@ -78,7 +78,7 @@ class TrialCache:
         told = asdict(outcome)
         body = {"facts": facts, "outcome": told, "digest": _digest(facts, told)}
         try:
-            _write(path, json.dumps(body, indent=1))
+            write_whole(path, json.dumps(body, indent=1).encode())
         except OSError as error:
             self.notes.append(f"results are not kept: {error.strerror}")
             self.folder = None
@@ -109,6 +109,7 @@ def dut_facts(engine: Engine, tier: str, kept: Iterable[str], options: Mapping[s
     A kernel's digest alone would miss a change in the code that launches it.
     """
     told = {f"dut {name}": value for name, value in engine.describe().items()}
+    told["packages"] = told.get(f"dut {PACKAGES}", packages_of(engine))
     return {
         **told,
         "dut": f"{engine.name} {engine.version} {tier}",
@@ -121,13 +122,17 @@ def dut_facts(engine: Engine, tier: str, kept: Iterable[str], options: Mapping[s
 @cache
 def code_digest(engine: type) -> str:
     """sha256 over every file of the packages that an engine's classes come from."""
-    names = {base.__module__.partition(".")[0] for base in engine.__mro__} - {"builtins"}
     digest = hashlib.sha256()
-    for name in sorted({*names, "parity"}):
-        for path in _package_files(name):
-            content = path.read_bytes()
-            digest.update(f"{path} {len(content)}\n".encode() + content)
+    for path in code_files(engine):
+        content = path.read_bytes()
+        digest.update(f"{path} {len(content)}\n".encode() + content)
     return digest.hexdigest()
+
+
+def code_files(engine: type) -> list[Path]:
+    """Every file of these packages, those of parity among them, by package and path."""
+    names = {base.__module__.partition(".")[0] for base in engine.__mro__} - {"builtins"}
+    return [path for name in sorted({*names, "parity"}) for path in _package_files(name)]
 
 
 def _package_files(name: str) -> Iterator[Path]:
@@ -161,16 +166,3 @@ def _text_digest(lines: Iterable[str]) -> str:
 def _digest(*parts: Mapping[str, object]) -> str:
     text = json.dumps(parts, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _write(path: Path, text: str) -> None:
-    """Write beside ``path``, then rename: another process sees all of it or nothing."""
-    handle, name = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(name, path)
-    except OSError:
-        with suppress(OSError):
-            os.unlink(name)
-        raise

@@ -11,9 +11,11 @@ from parity.comparison import compare_dumps
 from parity.engine_diff import add_states, add_weights
 from parity.errors import InputError
 from parity.isolate.delta import Kept
-from parity.isolate.trial_cache import Outcome, TrialCache, dut_facts, run_facts
+from parity.isolate.trial_cache import Outcome, TrialCache, code_files, dut_facts, run_facts
 from parity.keys import Key, KeyOrder
+from parity.loaded import changed_since_start
 from parity.progress import Progress
+from parity.provenance import code_text
 from parity.run import Run, Side, SideRun, run_side, tokens_for_dut
 from parity.sides import chosen_variants, load_side, open_unloaded
 from parity.spec import EngineSpec
@@ -49,6 +51,7 @@ class Trials:
     variants: tuple[str, ...] = field(init=False)
     lacking: list[str] = field(init=False)
     made: dict[Kept, Trial] = field(default_factory=dict)
+    codes: dict[Kept, str] = field(default_factory=dict)
     runs: int = 0
 
     def __post_init__(self) -> None:
@@ -57,8 +60,12 @@ class Trials:
         trusted = settings.variants if settings else frozenset[str]()
         self.always, self.lacking = on & trusted, in_contract_order(trusted - on)
         self.variants = tuple(in_contract_order(on - self.always))
-        # Nothing says when the code of a user's own engine changes.
-        self._keeps = not self.spec.foreign
+        # Nothing says when the code of a user's own engine changes; and files that were changed
+        # since this process began are not the code that runs in it.
+        engine = type(self.trusted.side.engine), chosen_variants(self.spec)[0]
+        self._keeps = not self.spec.foreign and not any(
+            changed_since_start(code_files(found)) for found in engine
+        )
         self._facts = run_facts(self.trusted.run, self.trusted.done)
 
     def differs(self, kept: Kept) -> bool:
@@ -70,7 +77,7 @@ class Trials:
         chosen = frozenset(kept)
         if chosen not in self.made:
             outcome, cached = self._outcome(chosen)
-            self.made[chosen] = self.told(chosen, outcome, cached=cached)
+            self.know(chosen, outcome, cached=cached)
         return self.made[chosen]
 
     @contextmanager
@@ -93,6 +100,30 @@ class Trials:
             return 1, KeyOrder()(key)
         place = 3 if first is None else (0 if first.startswith("start") else 2)
         return place, (0, 0, 0, 0)
+
+    def know(self, kept: Kept, outcome: Outcome, *, cached: bool = False) -> None:
+        """Take down the outcome of a trial."""
+        self.made[kept] = self.told(kept, outcome, cached=cached)
+        self.codes[kept] = outcome.code
+
+    def code_note(self) -> str:
+        """Whether leaving variants out led to other compiled code than the red run's; "" where no
+        trial left any out."""
+        everything = frozenset(self.variants)
+        red = self.codes.get(everything, "")
+        others = {kept: code for kept, code in self.codes.items() if kept != everything}
+        if not others:
+            return ""
+        if not red or not all(others.values()):
+            return "not known whether the trials ran other compiled code: the dut tells no digest"
+        idle = [kept for kept, code in others.items() if code == red]
+        if idle:
+            names = ", ".join(in_contract_order(everything - max(idle, key=len)))
+            return f"without {names} the same compiled code ran ({red}): nothing in it is switched"
+        builds = {code.partition(" ")[0] for code in (red, *others.values())}
+        if len(builds) == 1:
+            return f"one build ({builds.pop()}) in every trial: a mask chooses its variants"
+        return f"every trial ran other compiled code than the red run ({red})"
 
     def told(self, kept: Kept, outcome: Outcome, *, cached: bool = False) -> Trial:
         """A trial as the tree tells it, variants in the contract's order."""
@@ -133,7 +164,8 @@ def outcome_of(trusted: Trusted, dut: Side) -> Outcome:
     add_weights(tree, trusted.side, dut)
     counts = tree.counts
     first = first_place(tree, run, differing_weights(trusted.side.weights, dut.weights))
-    return Outcome(first, counts.total - counts.same, counts.total)
+    code = code_text(done.dump.header)
+    return Outcome(first, counts.total - counts.same, counts.total, code)
 
 
 def first_place(tree: Tree, run: Run, weights: Iterable[str] = ()) -> str | None:

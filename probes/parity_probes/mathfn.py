@@ -23,6 +23,7 @@ from parity.function_positions import AGAIN, check_positions
 from parity.functions import Implementation, ResidentImplementation
 from parity.mathfn import BOUNDED, Ask, Placed, StoppedError, Sweep, Table
 from parity.progress import Progress
+from parity.provenance import COMPILED, PACKAGES, packages_of
 from parity.status import Verdict
 from parity.tally import PairSource, Tally
 from parity_probes.mathfn_inputs import described, special_values, uniform
@@ -178,10 +179,15 @@ def _identity(ask: Ask, ref: Implementation, dut: Implementation) -> dict[str, s
             "function": ask.function,
             "parity": __version__,
             "inputs": f"{start:08x} to {stop - 1:08x}",
-            "ref": about(ref),
-            "dut": about(dut),
+            "ref": _known(ref),
+            "dut": _known(dut),
         }
     )
+
+
+def _known(side: Implementation) -> dict[str, str]:
+    """What an implementation says before it has run as well as after."""
+    return {name: text for name, text in about(side).items() if name != COMPILED}
 
 
 def _stopped(ask: Ask, at: int) -> StoppedError:
@@ -219,7 +225,7 @@ def _interrupt_held() -> Iterator[Callable[[], bool]]:
 
 def about(side: Implementation) -> dict[str, str]:
     """The name, and what the implementation says of itself."""
-    return {"name": side.name, **side.describe()}
+    return {"name": side.name, PACKAGES: packages_of(side), **side.describe()}
 
 
 def _result(ask: Ask, ref: Implementation, dut: Implementation, tally: Tally) -> Sweep:

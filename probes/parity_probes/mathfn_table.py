@@ -21,6 +21,7 @@ from parity.functions import Implementation, open_implementation
 from parity.mathfn import Example, Expected, Table, TableRow, implementation_facts
 from parity.probe import worst
 from parity.progress import Progress
+from parity.provenance import COMPILED, tells_code
 from parity.status import Verdict
 from parity.tally import Row
 from parity_probes.mathfn_inputs import half_near_zero, uniform
@@ -217,5 +218,7 @@ def _about(opened: dict[str, Implementation | NotRunError]) -> dict[str, str]:
     about = {"parity": __version__, "numpy": np.__version__}
     for name, found in opened.items():
         if not isinstance(found, NotRunError):
-            about[name] = implementation_facts(found.describe())
+            told = found.describe()
+            code = f"; compiled {told[COMPILED]}" if tells_code(told) else ""
+            about[name] = implementation_facts(told) + code
     return about

@@ -153,5 +153,5 @@ def test_red_tap_with_one_hash_is_remarked_upon(tmp_path: Path, name: str, note:
 
 
 def test_green_run_has_no_remark(tmp_path: Path) -> None:
-    _, tree = diff(tmp_path, "--dut", "cpu", "--dump-prefill", "--fields", "+ffn")
+    _, tree = diff(tmp_path, "--dut", "emu", "--dump-prefill", "--fields", "+ffn")
     assert tree.notes == []

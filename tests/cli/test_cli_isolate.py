@@ -13,7 +13,7 @@ from unittest import mock
 
 import pytest
 
-from parity.isolate import isolation, trial_cache
+from parity.isolate import isolation, trial_cache, trials
 from parity.tree import Isolation, Tree
 from parity_cpu.engine import Engine
 from tests.cli_runner import Result, run_cli
@@ -207,8 +207,10 @@ Kept = Callable[..., tuple[list[bool], list[str], Isolation]]
 
 @pytest.fixture
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kept:
-    """Isolates with a cache of its own; gives which trials were known, and the notes."""
+    """Isolates with a cache of its own; gives which trials were known, and the notes. Files of
+    parity may change while the tests run: see test_red_stale.py."""
     monkeypatch.setenv("PARITY_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(trials, "changed_since_start", lambda files: False)
 
     def run(*words: str, dut: str = "cpu:exact+two_pass") -> Any:
         _, found = isolate(tmp_path, "--dut", dut, *RUN, "--only", "variants", *words)

@@ -116,6 +116,7 @@ BROKEN = (
     Broken("no tier", "members", NoTier, "tiers is empty"),
     Broken("no device named", "members", described(device=""), "describe()['device'] is None"),
     Broken("two lines", "members", described(driver="a\nb"), "not one line of text"),
+    Broken("code in two lines", "members", described(compiled="a\nb"), "['compiled'] is 'a\\nb'"),
     Broken("emulated?", "members", described(emulated="maybe"), "neither yes nor no"),
     Broken(
         "a tensor without digest",

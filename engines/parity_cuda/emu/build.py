@@ -1,7 +1,8 @@
 """Build a set of CUDA texts into a shared library, once for every distinct content.
 
 The cache is content-addressed: the name of a library is a digest of the texts, the shim, the flags,
-the compiler and the machine. Nothing in it is ever changed, so it may be deleted at any time.
+the compiler and the machine. Nothing in it is ever changed, so it may be deleted at any time. A
+library is believed only with the seal it was built with: one cut, altered or swapped is built anew.
 """
 
 from __future__ import annotations
@@ -19,13 +20,16 @@ from pathlib import Path
 from typing import Literal
 
 import parity.cache
+from parity.cache import find_sealed, keep_sealed, seal, write_whole
 from parity.errors import InputError, ParityBug
 from parity_cuda.emu.compiler import Compiler, find_compiler
 from parity_cuda.emu.translate import Unit, translate
+from parity_cuda.sources import PYTHON
 
 Mode = Literal["fast", "asan", "tsan"]
 
 SHIM = Path(__file__).resolve().parent
+INCLUDE = "emu"  # where the emulator's headers lie while a unit is compiled
 FLAGS = (
     "-std=c++17",
     "-fPIC",
@@ -69,6 +73,7 @@ class BuiltModule:
     """A shared library of kernels.
 
     ``digest`` is the SHA-256 of the CUDA texts and their names alone: the same on every machine.
+    ``code`` is that of the library's bytes.
     """
 
     path: Path
@@ -78,6 +83,7 @@ class BuiltModule:
     flags: tuple[str, ...]
     compiler: str
     digest: str
+    code: str
 
 
 def build_module(
@@ -100,16 +106,30 @@ def build_module(
     _check_names(sources)
     compiler = compiler or find_compiler()
     flags = (*FLAGS, *MODES[mode], *compiler.machine_flags(), *extra_flags)
-    path = cache_folder() / f"{_key(sources, flags, compiler)}.so"
-    # The names of the kernels are kept, too: to translate only for them would be most of a hit.
-    names = path.with_suffix(".kernels")
-    hit = path.exists() and names.exists()
-    if not hit:
+    folder, key = cache_folder(), _key(sources, flags, compiler)
+    kept = _kept(folder, key)
+    if kept is None:
         announce()
-        _compile(translate(sources), flags, compiler, path)
-    kernels = tuple(names.read_text().split())
+    path = kept or _compile(translate(sources), flags, compiler, folder, key)
+    kernels = tuple(_names(folder, key).read_text().split()[1:])
+    code = hashlib.sha256(path.read_bytes()).hexdigest()
     digest = _digest(_parts(sources))
-    return BuiltModule(path, kernels, hit, mode, flags, str(compiler), digest)
+    return BuiltModule(path, kernels, kept is not None, mode, flags, str(compiler), digest, code)
+
+
+def _names(folder: Path, key: str) -> Path:
+    """The names of the kernels: to translate only for them would be most of a hit."""
+    return folder / f"{key}.kernels"
+
+
+def _kept(folder: Path, key: str) -> Path | None:
+    """The library that was built under ``key``, where it and its names are what they were."""
+    path = find_sealed(folder, key, ".so")
+    try:
+        sealed, *names = _names(folder, key).read_text().split()
+    except (OSError, ValueError):
+        return None
+    return path if sealed == seal(key, *map(str.encode, names)) else None
 
 
 def cache_folder(env: Mapping[str, str] = os.environ) -> Path:
@@ -137,36 +157,45 @@ def _digest(parts: Iterable[str]) -> str:
 
 
 @cache
-def _shim_texts() -> tuple[str, ...]:
-    files = sorted([*SHIM.glob("*.h"), SHIM / "translate.py"])
-    return tuple(text for file in files for text in (file.name, file.read_text()))
+def _shim() -> dict[str, str]:
+    """The headers of the emulator by name, as this process builds with them to its end."""
+    return {file.name: file.read_text() for file in sorted(SHIM.glob("*.h"))}
+
+
+def _translator() -> str:
+    """The text of the translator in memory: ``require_loaded_sources`` sees to that."""
+    return PYTHON.files[SHIM / "translate.py"].content.decode()
 
 
 def _key(sources: Mapping[str, str], flags: Sequence[str], compiler: Compiler) -> str:
-    parts = [*_parts(sources), "shim", *_shim_texts(), "flags", *flags, "compiler"]
+    shim = [*_parts(_shim()), _translator()]
+    parts = [*_parts(sources), "shim", *shim, "flags", *flags, "compiler"]
     return _digest([*parts, *compiler.command, compiler.version, platform.machine()])
 
 
-def _compile(unit: Unit, flags: Sequence[str], compiler: Compiler, path: Path) -> None:
+def _compile(unit: Unit, flags: Sequence[str], compiler: Compiler, cache: Path, key: str) -> Path:
     """Compile in a folder of our own, then rename: another process sees all of it or nothing."""
-    with tempfile.TemporaryDirectory(prefix="build-", dir=path.parent) as name:
+    with tempfile.TemporaryDirectory(prefix="build-", dir=cache) as name:
         folder = Path(name)
-        for file, text in {**unit.headers, "unit.cpp": unit.text}.items():
+        (folder / INCLUDE).mkdir()
+        headers = {f"{INCLUDE}/{file}": text for file, text in _shim().items()}
+        for file, text in {**unit.headers, **headers, "unit.cpp": unit.text}.items():
             (folder / file).write_text(text)
-        command = [*compiler.command, "-x", "c++", *flags, f"-I{SHIM}", "-I."]
+        command = [*compiler.command, "-x", "c++", *flags, f"-I{INCLUDE}", "-I."]
         # Reports of a sanitizer name ./rmsnorm.cu, not a folder that is gone.
         command += [f"-fdebug-prefix-map={folder}=.", "unit.cpp", "-o", "unit.so"]
         command += ["-lpthread", "-lm"]
         env = {**os.environ, "LC_ALL": "C"}
-        env.setdefault("ZIG_GLOBAL_CACHE_DIR", str(path.parent / "zig"))
+        env.setdefault("ZIG_GLOBAL_CACHE_DIR", str(cache / "zig"))
         done = subprocess.run(
             command, cwd=folder, env=env, capture_output=True, text=True, check=False
         )
         if done.returncode:
-            raise _compile_error(done.stdout + done.stderr, unit, command, path.with_suffix(".log"))
-        (folder / "kernels").write_text("\n".join(unit.kernels))
-        os.replace(folder / "kernels", path.with_suffix(".kernels"))
-        os.replace(folder / "unit.so", path)
+            log = cache / f"{key}.log"
+            raise _compile_error(done.stdout + done.stderr, unit, command, log)
+        sealed = seal(key, *map(str.encode, unit.kernels))
+        write_whole(_names(cache, key), "\n".join((sealed, *unit.kernels)).encode())
+        return keep_sealed(cache, key, ".so", (folder / "unit.so").read_bytes())
 
 
 def _compile_error(output: str, unit: Unit, command: Sequence[str], log: Path) -> InputError:
@@ -179,7 +208,7 @@ def _compile_error(output: str, unit: Unit, command: Sequence[str], log: Path) -
         first = next(iter(named or lines), "no output")
         return InputError(f"the kernel sources do not compile: {first}", advice)
     place = f"{error['file']}:{error['line']}"
-    if Path(error["file"]).parent == SHIM:
+    if Path(error["file"]).parent == Path(INCLUDE):
         place = _caller(output, unit) or place
     return InputError(f"{place}: {error['text']}", advice)
 

@@ -93,14 +93,24 @@ def test_changed_helper_in_another_file_is_compiled_anew(copy: Copy) -> None:
     assert copy.run() == ["42.0", "True", "True", "1"]
 
 
-def test_red_without_the_digest_the_old_helper_is_served(copy: Copy) -> None:
+NO_FINGERPRINT = """
+import parity_cpu.code_cache
+parity_cpu.code_cache._fingerprint = lambda dispatcher: "one for all"
+"""
+
+
+@pytest.mark.parametrize(("planted", "served"), [("", "63.0"), (NO_FINGERPRINT, "42.0")])
+def test_red_without_either_digest_the_old_helper_is_served(
+    copy: Copy, planted: str, served: str
+) -> None:
+    """The folder is named by the sources, the entry by what is in memory: each alone is enough."""
     source = (copy.package / "jit.py").read_text()
-    planted = source.replace("source_digest()[:16]", '"one for all"')
-    assert planted != source
-    (copy.package / "jit.py").write_text(planted)
-    assert copy.run()[0] == "42.0"
+    without = source.replace("source_digest()[:16]", '"one for all"')
+    assert without != source
+    (copy.package / "jit.py").write_text(without)
+    assert copy.run(planted + PROGRAM)[0] == "42.0"
     copy.set_factor(3)
-    assert copy.run()[0] == "42.0"
+    assert copy.run(planted + PROGRAM)[0] == served
 
 
 def test_cache_lies_in_one_private_folder(copy: Copy) -> None:
@@ -108,10 +118,11 @@ def test_cache_lies_in_one_private_folder(copy: Copy) -> None:
     (digest,) = (copy.folder / "cache" / "numba").iterdir()
     assert len(digest.name) == 16
     assert [oct(p.stat().st_mode & 0o777) for p in (digest, digest.parent)] == ["0o700", "0o700"]
-    assert sorted(p.name.split("-")[0] for p in digest.rglob("*.nbi")) == [
+    assert sorted(p.name.split("-")[0] for p in digest.rglob("*.nbc")) == [
         "caller.doubled",
         "helper.factor",
     ]
+    assert [p.suffix for p in digest.iterdir()] == [".nbc", ".nbc"]
     assert list(copy.package.rglob("*.nb[ic]")) == []
 
 
