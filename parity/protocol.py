@@ -6,6 +6,11 @@ absent: ``state`` (``read_state``, ``write_state``), ``capture`` (raw tensors in
 with given values in place of what an op made), ``trace`` (what ran for a key), ``elementary`` (the
 engine's own expf and so on), ``borrow`` (compute a step with given ones), ``rows``
 (``step_rows``), ``rollback`` (``mark``, ``rollback``), ``counters`` (op calls or launches by name).
+
+``protocol``, an optional member, is the version of this Protocol that an engine was written for; an
+engine without it was written for version 1. What version 2 added (``Plan.replace``, ``trace``,
+``borrow``, ``Injection.change``, ``Step.calls``) belongs to capabilities, which an older engine
+lacks. One of a newer version than PROTOCOL is refused.
 """
 
 from __future__ import annotations
@@ -25,6 +30,7 @@ if TYPE_CHECKING:
     from parity.model.model import Model
     from parity.progress import Notes
 
+PROTOCOL = 2
 REQUIRED = (
     *("name", "version", "tiers", "variants", "capabilities"),
     *("describe", "load", "weights", "reset", "prefill", "step"),
@@ -148,7 +154,8 @@ class Engine(Protocol):
     capabilities: ClassVar[frozenset[str]]
 
     def describe(self) -> Mapping[str, str]:
-        """Header values: device, driver, compiler, options, kernels, emulated ("yes" or "no")."""
+        """Header values: device, driver, compiler, options, kernels, emulated ("yes" or "no").
+        Where the engine can tell, also compiled, mask and packages (docs/provenance.md)."""
         ...
 
     def load(self, model: Model, positions: int) -> None:

@@ -11,7 +11,7 @@ from importlib import import_module, metadata
 from typing import Any
 
 from parity.errors import InputError, NotRunError, ParityBug
-from parity.protocol import CAPABILITIES, REQUIRED, Engine, EngineSettings, StateEngine
+from parity.protocol import CAPABILITIES, PROTOCOL, REQUIRED, Engine, EngineSettings, StateEngine
 
 ENGINES = "parity.engines"
 PROBES = "parity.probes"
@@ -84,6 +84,7 @@ def foreign_engine_class(path: str) -> type[Engine]:
     Raises InputError: what is wrong here is the user's to mend.
     """
     found = foreign_object(path, "engine", "a class")
+    refuse_newer(found, f"engine {path}")
     missing = _missing_member(found)
     if missing:
         raise InputError(
@@ -119,11 +120,26 @@ def foreign_object(path: str, kind: str, what: str) -> Any:
 
 
 def checked_engine(found: Any, where: str) -> type[Engine]:
-    """``found`` if it has every required member and those of its capabilities; else ParityBug."""
+    """``found`` if it has every required member and those of its capabilities; else ParityBug.
+
+    InputError for one that was written for a newer version of the Protocol.
+    """
+    refuse_newer(found, where)
     missing = _missing_member(found)
     if missing:
         raise ParityBug(f"{where} lacks {missing} of the Engine Protocol")
     return found  # type: ignore[no-any-return]
+
+
+def refuse_newer(found: Any, where: str) -> None:
+    """Raise InputError for an engine of a version of the Protocol unknown to this parity."""
+    version = getattr(found, "protocol", 1)
+    if version not in range(1, PROTOCOL + 1):
+        raise InputError(
+            f"{where} is of version {version} of the Engine Protocol; this parity knows 1 to "
+            f"{PROTOCOL}",
+            "install a newer parity, or an older engine",
+        )
 
 
 def _missing_member(found: Any) -> str:

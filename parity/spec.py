@@ -1,7 +1,8 @@
 """What one side of a comparison is, as typed: an engine, a dump file or a program.
 
 ``cpu``, ``cuda:exact``, ``emu@shuffled=7``, ``cuda:exact+libm_exp``, ``cuda+libm_exp``,
-``run.dump``, ``exec:./engine --flag``, ``my_module:MyEngine``, ``my_module:MyEngine:fast``.
+``run.dump``, ``exec:./engine --flag``, ``exec@timeout=60:./engine``, ``my_module:MyEngine``,
+``my_module:MyEngine:fast``.
 """
 
 from __future__ import annotations
@@ -13,13 +14,17 @@ import shlex
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from parity.errors import InputError
-from parity.registry import INSTALL
+from parity.registry import ENGINES, INSTALL, plugins
 
 FILE_SUFFIXES = (".dump", ".txt", ".npz", ".safetensors")
 _CHANGES = re.compile(r"(?::([A-Za-z_]\w*))?((?:[+-][A-Za-z_]\w*)*)", re.ASCII)
 _FOREIGN = re.compile(r"([A-Za-z_][\w.]*:[A-Za-z_]\w*)(.*)", re.ASCII)
+_SECONDS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
+_BYTES = re.compile(r"([1-9][0-9]{0,11})([KMGT]?)")
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 @dataclass(frozen=True)
@@ -27,7 +32,8 @@ class EngineSpec:
     """An engine by installed name or ``module:attr``, with tier, variants and options.
 
     ``tier``: "" for the engine's first one. ``plus`` and ``minus``: variants added to the tier's
-    own and taken out of them.
+    own and taken out of them. ``given``: the class, or the engine itself, that a caller in Python
+    has at hand; else None.
     """
 
     text: str
@@ -37,6 +43,7 @@ class EngineSpec:
     minus: frozenset[str] = frozenset()
     options: dict[str, str] = field(default_factory=dict)
     foreign: bool = False
+    given: Any = None
 
 
 @dataclass(frozen=True)
@@ -49,18 +56,24 @@ class FileSpec:
 
 @dataclass(frozen=True)
 class ProgramSpec:
-    """Any program that writes the dump named by PARITY_DUMP. ``command``: its words."""
+    """Any program that writes a dump or answers requests (docs/exec.md). ``command``: its words.
+
+    ``timeout``: seconds a run or a request may take. ``output``: bytes it may write meanwhile.
+    """
 
     text: str
     command: tuple[str, ...]
+    timeout: float = 600.0
+    output: int = 1 << 30
 
 
 Spec = EngineSpec | FileSpec | ProgramSpec
+Runnable = EngineSpec | ProgramSpec  # what can be fed token by token
 
 
 def parse_spec(text: str, installed: Collection[str]) -> Spec:
     """Read a side; raises InputError when it can be none of the three."""
-    if text.startswith("exec:"):
+    if text.startswith(("exec:", "exec@")):
         return _program(text)
     head, *options = text.split("@")
     # A name may hold "-", so the longest reading comes first.
@@ -76,6 +89,14 @@ def parse_spec(text: str, installed: Collection[str]) -> Spec:
     raise _unknown(text, re.split("[:+@]", text, maxsplit=1)[0], installed)
 
 
+def runnable(text: str, option: str) -> Runnable:
+    """The engine or program of an option; InputError for a file, which cannot run."""
+    spec = parse_spec(text, plugins(ENGINES))
+    if isinstance(spec, FileSpec):
+        raise InputError(f"{option} {text}: not an engine", "parity engines lists them")
+    return spec
+
+
 def _unknown(text: str, name: str, installed: Collection[str]) -> InputError:
     near = difflib.get_close_matches(name, installed, 1)
     hint = f"did you mean {near[0]}? " if near else ""
@@ -87,14 +108,36 @@ def _unknown(text: str, name: str, installed: Collection[str]) -> InputError:
 
 
 def _program(text: str) -> ProgramSpec:
+    head, _, typed = text.partition(":")
+    limits = _options(text, head.split("@")[1:])
+    unknown = sorted(limits.keys() - {"timeout", "output"})
+    if unknown:
+        raise InputError(
+            f"{text!r}: exec has no option @{unknown[0]}", "options: @timeout, @output"
+        )
     try:
-        command = tuple(shlex.split(text.removeprefix("exec:")))
+        command = tuple(shlex.split(typed))
     except ValueError as error:
         problem = str(error).lower()
         raise InputError(f"{text}: {problem}", "close the quote inside the command") from error
     if not command:
-        raise InputError("exec: names no program", "write exec:'./engine --flag'")
-    return ProgramSpec(text, command)
+        raise InputError(f"{text.strip()} names no program", "write exec:'./engine --flag'")
+    timeout = _seconds(text, limits.get("timeout", "600"))
+    return ProgramSpec(text, command, timeout, _bytes(text, limits.get("output", "1G")))
+
+
+def _seconds(text: str, value: str) -> float:
+    seconds = float(value) if _SECONDS.fullmatch(value) else 0.0
+    if seconds <= 0:
+        raise InputError(f"{text!r}: {value!r} is no time in seconds", "write exec@timeout=60:...")
+    return seconds
+
+
+def _bytes(text: str, value: str) -> int:
+    found = _BYTES.fullmatch(value)
+    if found is None:
+        raise InputError(f"{text!r}: {value!r} is no number of bytes", "write exec@output=64M:...")
+    return int(found[1]) * _UNITS[found[2]]
 
 
 def _engine(

@@ -242,7 +242,7 @@ def test_output_goes_to_stdout_or_a_new_file(made: Path) -> None:
     ("words", "text"),
     [
         (("cpu", "--against", "emu"), "both sides run here\n  next: parity diff --bisect"),
-        (("exec:./x",), "exec:./x: a program has no digest\n  next: let it write a dump"),
+        (("exec:./x",), "exec:./x: cannot be started: No such file or directory\n  next: check"),
         (("nothing.dump",), "nothing.dump: No such file or directory"),
         (("cpu", "--json", "x.json"), "--json: nothing is compared\n  next: give --against"),
         (("cpu", "-q"), "--quiet: nothing is compared"),

@@ -12,9 +12,10 @@ import pytest
 from parity.cli.options import make_run
 from parity.dump_reader import read_dump
 from parity.errors import InputError
+from parity.program.dump_mode import program_environment
 from parity.progress import Progress
 from parity.registry import ENGINES, plugins
-from parity.sides import open_side, program_environment
+from parity.sides import open_side
 from parity.spec import EngineSpec, parse_spec
 from parity.variants import TIERS
 from parity_cpu.engine import Engine
@@ -97,7 +98,7 @@ def test_red_program_with_another_digit(tmp_path: Path) -> None:
 
 def test_program_is_told_of_the_run(tmp_path: Path) -> None:
     told = tmp_path / "told"
-    keys = "DUMP|MODEL|TOKENS|PREFILL|N|FIELDS|HASH|DUMP_PREFILL"
+    keys = "DUMP|MODEL|TOKENS|PREFILL|N|FIELDS|HASH|DUMP_PREFILL|PROTOCOL"
     tell = shell(f"env | grep -E '^PARITY_({keys})=' | sort > {told}; cat >> {told}")
     result = run_cli("diff", *SHORT, "--ref", "cpu", "--dut", tell, "--fields", "+ffn")
     assert result.status == 3
@@ -112,6 +113,7 @@ def test_program_is_told_of_the_run(tmp_path: Path) -> None:
         "PARITY_N": "3",
         "PARITY_HASH": "fnv1a64",
         "PARITY_DUMP_PREFILL": "0",
+        "PARITY_PROTOCOL": "2",
     }
 
 
@@ -120,7 +122,12 @@ def test_program_is_told_of_the_run(tmp_path: Path) -> None:
     [
         ("exit 4", 2, f"ended with status 4: it said nothing\n{RUN_IT}"),
         ("echo why >&2; exit 4", 2, f"ended with status 4: why\n{RUN_IT}"),
-        ("echo one; echo two; exit 4", 2, f"ended with status 4: two\n{RUN_IT}"),
+        (
+            "echo one; echo two; exit 4",
+            2,
+            f"ended with status 4: two\n{RUN_IT}"
+            "        it said at the end:\n        one\n        two\n",
+        ),
         (
             r"printf '\033[31m\377' >&2; exit 4",
             2,
@@ -174,13 +181,14 @@ def test_red_program_that_cannot_be_started(command: str) -> None:
     )
 
 
-def test_red_program_as_ref() -> None:
+def test_red_program_as_ref_that_only_writes_dumps() -> None:
     result = run_cli("diff", *SHORT, "--ref", "exec:true", "--dut", "cpu")
     assert said(result) == (
-        2,
+        3,
         "",
-        "parity: exec:true: a program cannot be the ref: nothing says which tokens to feed it\n"
-        "  next: make the engine the ref, or write its dump first\n",
+        "parity: not run: exec:true has no line mode: reply to 'hello 2': ended with status 0 "
+        "before its reply was complete: it said nothing\n"
+        "  next: it can be the dut of parity diff as it is; docs/exec.md says what line mode is\n",
     )
 
 
@@ -210,7 +218,7 @@ def test_program_is_told_that_the_prompt_is_dumped(tmp_path: Path) -> None:
     assert set(told) == {f"PARITY_{name}" for name in NAMES}
 
 
-NAMES = ("DUMP", "MODEL", "TOKENS", "PREFILL", "N", "FIELDS", "HASH", "DUMP_PREFILL")
+NAMES = ("DUMP", "MODEL", "TOKENS", "PREFILL", "N", "FIELDS", "HASH", "DUMP_PREFILL", "PROTOCOL")
 RUN = {
     **{"model": "moe-tiny", "weights": "q4", "seed": 7, "tokens": "1,2", "n": 2},
     **{"fields": "", "hash_name": "fnv1a64"},

@@ -64,6 +64,13 @@ INSTALLED = ("cpu", "cuda", "emu", "my-engine")
         ("./cpu", FileSpec("./cpu", Path("cpu"))),
         ("exec:./run --fast", ProgramSpec("exec:./run --fast", ("./run", "--fast"))),
         ("exec:sh -c 'a b'", ProgramSpec("exec:sh -c 'a b'", ("sh", "-c", "a b"))),
+        ("exec:a:b@c=d", ProgramSpec("exec:a:b@c=d", ("a:b@c=d",))),
+        ("exec@timeout=1.5:a", ProgramSpec("exec@timeout=1.5:a", ("a",), 1.5)),
+        ("exec@output=64M:a", ProgramSpec("exec@output=64M:a", ("a",), output=1 << 26)),
+        (
+            "exec@output=7@timeout=60:a b",
+            ProgramSpec("exec@output=7@timeout=60:a b", ("a", "b"), 60.0, 7),
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
@@ -128,6 +135,12 @@ LISTED = "engines: cpu, cuda, emu, my-engine"
         ),
         ("exec:", "exec: names no program", "write exec:'./engine --flag'"),
         ("exec:  ", "exec: names no program", "write exec:'./engine --flag'"),
+        ("exec@timeout=5", "exec@timeout=5 names no program", "write exec:'./engine --flag'"),
+        (
+            "exec@timeout=1@timeout=2:a",
+            "'exec@timeout=1@timeout=2:a': the option timeout stands twice",
+            "write @NAME=VALUE, each name once",
+        ),
         ("exec:'a", "exec:'a: no closing quotation", "close the quote inside the command"),
     ],
 )
@@ -135,6 +148,31 @@ def test_red_side_that_is_nothing(text: str, message: str, next_step: str) -> No
     with pytest.raises(InputError) as caught:
         parse_spec(text, INSTALLED)
     assert (caught.value.message, caught.value.next_step) == (message, next_step)
+
+
+@pytest.mark.parametrize("value", ["", "0", "-1", "inf", "1e3", "1 ", "0x1"])
+def test_red_time_of_a_program(value: str) -> None:
+    text = f"exec@timeout={value}:a"
+    with pytest.raises(InputError) as caught:
+        parse_spec(text, INSTALLED)
+    assert caught.value.message == f"{text!r}: {value!r} is no time in seconds"
+    assert caught.value.next_step == "write exec@timeout=60:..."
+
+
+@pytest.mark.parametrize("value", ["", "0", "-1", "1.5G", "1g", "M", "01"])
+def test_red_output_of_a_program(value: str) -> None:
+    text = f"exec@output={value}:a"
+    with pytest.raises(InputError) as caught:
+        parse_spec(text, INSTALLED)
+    assert caught.value.message == f"{text!r}: {value!r} is no number of bytes"
+    assert caught.value.next_step == "write exec@output=64M:..."
+
+
+def test_red_option_that_programs_do_not_have() -> None:
+    with pytest.raises(InputError) as caught:
+        parse_spec("exec@time=5:a", INSTALLED)
+    assert caught.value.message == "'exec@time=5:a': exec has no option @time"
+    assert caught.value.next_step == "options: @timeout, @output"
 
 
 def test_red_nothing_installed() -> None:
