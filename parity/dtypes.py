@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from parity.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import numpy as np
 
 
@@ -35,6 +37,7 @@ FLOATS = {
 }
 INTEGERS = {f"{sign}int{bits}": bits for sign in ("", "u") for bits in (8, 16, 32, 64)}
 BOOL = "bool"
+PIECE = 1 << 21  # elements looked at together: a comparison keeps some 50 bytes for each of them
 # NumPy's names to the dump's. NumPy knows bfloat16 only with ml_dtypes; without it a bf16 tensor
 # is carried in uint16 and its name travels beside it.
 _NAMES = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64", BOOL: BOOL}
@@ -70,6 +73,13 @@ def bit_patterns(array: np.ndarray) -> np.ndarray:
     import numpy as np
 
     return np.frombuffer(tensor_bytes(array), f"<u{array.dtype.itemsize}")
+
+
+def flat_pieces(array: np.ndarray) -> Iterator[np.ndarray]:
+    """The elements of ``array`` in C order, PIECE at a time: a mapped file stays on its disk."""
+    flat = array.reshape(-1) if array.flags.c_contiguous else array.flat
+    for begin in range(0, array.size, PIECE):
+        yield flat[begin : begin + PIECE]
 
 
 def value_text(bits: int, name: str) -> str:

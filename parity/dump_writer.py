@@ -27,7 +27,7 @@ def write_dump(dump: Dump, path: Path, *, plain: bool = False, force: bool = Fal
         sys.stdout.buffer.writelines(lines)
         sys.stdout.buffer.flush()
         return
-    with _named_errors(path):
+    with named_errors(path):
         _write_file(lines, Path(os.path.realpath(path)), force)
 
 
@@ -67,7 +67,7 @@ def _checked(name: str, value: str) -> str:
 
 
 @contextmanager
-def _named_errors(path: Path) -> Iterator[None]:
+def named_errors(path: Path) -> Iterator[None]:
     """Turn an OSError into an InputError that names ``path``."""
     try:
         yield
@@ -87,21 +87,27 @@ def _write_file(lines: Iterable[bytes], real: Path, force: bool) -> None:
         with real.open("wb") as stream:
             stream.writelines(lines)
         return
-    beside = real.with_name(f".{real.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    beside = name_beside(real)
     try:
         with beside.open("xb") as stream:
             stream.writelines(lines)
-        if force:
-            os.replace(beside, real)
-        else:
-            _publish(beside, real)
+        publish(beside, real, force=force)
     finally:
         with suppress(FileNotFoundError):
             beside.unlink()
 
 
-def _publish(beside: Path, real: Path) -> None:
-    """Give ``beside`` the name ``real``; FileExistsError when another writer was quicker."""
+def name_beside(real: Path) -> Path:
+    """A new name in the folder of ``real``, for what is to be published under that name."""
+    return real.with_name(f".{real.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+
+
+def publish(beside: Path, real: Path, *, force: bool) -> None:
+    """Give ``beside`` the name ``real``; without ``force`` FileExistsError where that exists, also
+    when another writer was quicker."""
+    if force:
+        os.replace(beside, real)
+        return
     try:
         os.link(beside, real)
     except FileExistsError:

@@ -16,6 +16,7 @@ from parity.dtypes import (
     bit_patterns,
     dtype_bits,
     dtype_name,
+    flat_pieces,
     is_signed,
     tensor_bytes,
     value_text,
@@ -50,6 +51,18 @@ class _Found:
     distance: np.ndarray
     above: np.ndarray
 
+    @classmethod
+    def joined(cls, pieces: list[_Found]) -> _Found:
+        """Pieces one after the other."""
+        import numpy as np
+
+        columns = zip(*(vars(piece).values() for piece in pieces), strict=True)
+        return cls(*(np.concatenate(column) for column in columns))
+
+    def at(self, chosen: list[int]) -> _Found:
+        """Some of them, by their place here."""
+        return _Found(*(column[chosen] for column in vars(self).values()))
+
     @property
     def measured(self) -> np.ndarray:
         """Where a distance means something: between two numbers of different value."""
@@ -76,22 +89,59 @@ def compare_tensors(
     names = dtypes or (dtype_name(ref.dtype), dtype_name(dut.dtype))
     types = TensorType(names[0], ref.shape), TensorType(names[1], dut.shape)
     compared = names[0] == names[1] and ref.size == dut.size
-    none = ref.reshape(-1)[:0]
-    found = _find(ref, dut, names[0]) if compared else _find(none, none, names[0])
-    distances = found.distance[found.measured]
+    tally = _Tally(types[0], limit)
+    if compared:
+        for ref_piece, dut_piece in zip(flat_pieces(ref), flat_pieces(dut), strict=True):
+            tally.add(ref_piece, dut_piece)
     return Elements(
         key=key,
         ref_type=str(types[0]),
         dut_type=str(types[1]),
         total=ref.size if compared else 0,
-        differ=found.where.size,
-        max_ulp=int(distances.max()) if distances.size else None,
+        differ=tally.differ,
+        max_ulp=tally.largest,
         unit="ULP" if names[0] in FLOATS else "step",
-        histogram=_histogram(found),
-        groups=_groups(found.where, ref.shape),
-        rows=[_row(found, at, types[0]) for at in _chosen(found.kind, limit)],
+        histogram=tally.histogram(),
+        groups=list(tally.groups.items()),
+        rows=tally.rows(),
         note=_note(types, compared),
     )
+
+
+class _Tally:
+    """What was found in the pieces of two tensors so far; ``kind``: dtype and shape of the ref."""
+
+    def __init__(self, kind: TensorType, limit: int) -> None:
+        self.differ, self.seen = 0, 0
+        self.largest: int | None = None
+        self.groups: dict[int, int] = {}  # leading index: differing elements
+        self._kind, self._limit = kind, limit
+        self._bins = [0] * (len(_BINS) + len(KINDS) - 1)
+        self._shown: list[_Found] = []
+
+    def add(self, ref: np.ndarray, dut: np.ndarray) -> None:
+        """The next elements in C order, flat and as many of each."""
+        found = _find(ref, dut, self._kind.dtype, self.seen)
+        self.seen += ref.size
+        if not found.where.size:
+            return
+        self.differ += found.where.size
+        if (distances := found.distance[found.measured]).size:
+            self.largest = max(self.largest or 0, int(distances.max()))
+        self._bins = [sum(pair) for pair in zip(self._bins, _binned(found), strict=True)]
+        for index, count in _grouped(found.where, self._kind.shape):
+            self.groups[index] = self.groups.get(index, 0) + count
+        joined = _Found.joined([*self._shown, found.at(_chosen(found.kind, self._limit))])
+        self._shown = [joined.at(_chosen(joined.kind, self._limit))]
+
+    def histogram(self) -> list[tuple[str, int]]:
+        """Differing elements by distance, then by kind; empty bins are left out."""
+        names = [*_BINS.values(), *KINDS[1:]]
+        return [(name, count) for name, count in zip(names, self._bins, strict=True) if count]
+
+    def rows(self) -> list[ElementRow]:
+        """The elements to show, by index."""
+        return [_row(one, at, self._kind) for one in self._shown for at in range(one.where.size)]
 
 
 def _note(types: tuple[TensorType, TensorType], compared: bool) -> str:
@@ -103,12 +153,14 @@ def _note(types: tuple[TensorType, TensorType], compared: bool) -> str:
     return f"{what} differ: ref {ref}, dut {dut}; elements are {how}"
 
 
-def _find(ref: np.ndarray, dut: np.ndarray, dtype: str) -> _Found:
+def _find(ref: np.ndarray, dut: np.ndarray, dtype: str, begin: int) -> _Found:
+    """``begin``: flat index of the first element of both pieces."""
     import numpy as np
 
     ref_bits, dut_bits = bit_patterns(ref), bit_patterns(dut)
-    where = np.flatnonzero(ref_bits != dut_bits)
-    wide = (ref_bits[where].astype(np.uint64), dut_bits[where].astype(np.uint64))
+    at = np.flatnonzero(ref_bits != dut_bits)
+    where = at + begin
+    wide = (ref_bits[at].astype(np.uint64), dut_bits[at].astype(np.uint64))
     if dtype in FLOATS:
         return _float_differences(where, *wide, dtype)
     # Unsigned images in the order of the values: a signed integer's sign bit is flipped.
@@ -143,28 +195,25 @@ def _float_differences(where: np.ndarray, ref: np.ndarray, dut: np.ndarray, dtyp
     return _Found(where, ref, dut, kind, distance, above)
 
 
-def _histogram(found: _Found) -> list[tuple[str, int]]:
-    """Differing elements by distance, then by kind; empty bins are left out."""
+def _binned(found: _Found) -> list[int]:
+    """How many differ by each distance of _BINS, then in each other kind."""
     import numpy as np
 
     plain = found.distance[found.kind == _VALUE]
     places = np.searchsorted(np.array(list(_BINS), np.uint64), plain, side="right") - 1
     by_distance = np.bincount(places, minlength=len(_BINS)).tolist()
     by_kind = np.bincount(found.kind, minlength=len(KINDS)).tolist()
-    named = [*zip(_BINS.values(), by_distance, strict=True)]
-    named += zip(KINDS[1:], by_kind[1:], strict=True)
-    return [(name, count) for name, count in named if count]
+    return [*by_distance, *by_kind[1:]]
 
 
-def _groups(where: np.ndarray, shape: tuple[int, ...]) -> list[tuple[int, int]]:
+def _grouped(where: np.ndarray, shape: tuple[int, ...]) -> list[tuple[int, int]]:
     """(leading index, differing elements) for tensors of two dimensions or more."""
     import numpy as np
 
-    if len(shape) < 2 or not where.size:
+    if len(shape) < 2:
         return []
-    block = math.prod(shape[1:])
-    leading, counts = np.unique(where // block, return_counts=True)
-    return [(int(index), int(count)) for index, count in zip(leading, counts, strict=True)]
+    leading, counts = np.unique(where // math.prod(shape[1:]), return_counts=True)
+    return list(zip(leading.tolist(), counts.tolist(), strict=True))
 
 
 def _chosen(kind: np.ndarray, limit: int) -> list[int]:

@@ -19,6 +19,13 @@ WIDTHS = {
     **{"BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "U16": 2, "I16": 2, "F16": 2},
     **{"BF16": 2, "U32": 4, "I32": 4, "F32": 4, "U64": 8, "I64": 8, "F64": 8},
 }
+# safetensors dtype to (the dump's name, NumPy's code of the carrier).
+STORED = {
+    **{"BF16": ("bf16", "<u2"), "F16": ("f16", "<f2"), "F32": ("f32", "<f4")},
+    **{"F64": ("f64", "<f8"), "BOOL": ("bool", "|b1")},
+    **{f"I{8 * size}": (f"int{8 * size}", f"<i{size}") for size in (1, 2, 4, 8)},
+    **{f"U{8 * size}": (f"uint{8 * size}", f"<u{size}") for size in (1, 2, 4, 8)},
+}
 _TABLE_LIMIT = 100_000_000  # bytes of JSON; the limit the format's own reader sets
 
 

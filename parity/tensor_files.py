@@ -8,37 +8,36 @@ they were written (their writers sort), so there other names are sorted, numbers
 
 from __future__ import annotations
 
+import math
 import re
+import shutil
+import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tokenize import TokenError
-from typing import TYPE_CHECKING, NamedTuple
+from typing import IO, TYPE_CHECKING, Literal, NamedTuple
 
-from parity.dtypes import dtype_name
+from parity.dtypes import dtype_name, flat_pieces
 from parity.dump import MAIN, Dump, Entry, TensorType
 from parity.errors import InputError
 from parity.fnv import BASES, fnv1a64_array
 from parity.keys import Key
-from parity.safetensors import read_layout
+from parity.safetensors import STORED, read_layout
 
 if TYPE_CHECKING:
     import numpy as np
 
+LARGE = 1 << 26  # bytes: a larger tensor is mapped, not read into memory
+_BLOCK = 1 << 18  # bytes copied together
+_TIMES = 200  # a large member that grows more than that holds next to nothing
 # What a damaged .npy or .npz can raise: all of them are the file's fault.
 _DAMAGED = (
     *(ValueError, EOFError, MemoryError, OverflowError, RuntimeError, SyntaxError),
     *(TokenError, zipfile.BadZipFile, zlib.error),
 )
-# safetensors dtype to (the dump's name, NumPy's code of the carrier).
-_STORED = {
-    **{"BF16": ("bf16", "<u2"), "F16": ("f16", "<f2"), "F32": ("f32", "<f4")},
-    **{"F64": ("f64", "<f8"), "BOOL": ("bool", "|b1")},
-    **{f"I{8 * size}": (f"int{8 * size}", f"<i{size}") for size in (1, 2, 4, 8)},
-    **{f"U{8 * size}": (f"uint{8 * size}", f"<u{size}") for size in (1, 2, 4, 8)},
-}
 
 
 class Tensor(NamedTuple):
@@ -65,15 +64,24 @@ def read_tensors(path: Path, hash_name: str = "fnv1a64") -> tuple[Dump, Loader]:
     """
     try:
         names, load = _open(path)
-        entries = [_entry(name, load(name), BASES[hash_name]) for name in _unique(path, names)]
+        entries = [_entry(name, load(name), BASES[hash_name]) for name in unique_names(path, names)]
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}", "give a file that exists") from error
     return Dump({"hash": hash_name}, {MAIN: entries}, str(path)), load
 
 
 def _entry(name: str, tensor: Tensor, basis: int) -> Entry:
-    digest = fnv1a64_array(tensor.array, basis)
-    return Entry(Key.of_name(name), digest, TensorType(tensor.dtype, tensor.array.shape))
+    kind = TensorType(tensor.dtype, tensor.array.shape)
+    return Entry(Key.of_name(name), _digest(tensor.array, basis), kind)
+
+
+def _digest(array: np.ndarray, basis: int) -> int:
+    """The digest, of a large array in pieces: what is mapped is never in memory as a whole."""
+    if array.nbytes <= LARGE:
+        return fnv1a64_array(array, basis)
+    for piece in flat_pieces(array):
+        basis = fnv1a64_array(piece, basis)
+    return basis
 
 
 def _open(path: Path) -> tuple[list[str], Loader]:
@@ -90,14 +98,18 @@ def _open(path: Path) -> tuple[list[str], Loader]:
 
 
 def _open_folder(path: Path) -> tuple[list[str], Loader]:
-    names = [file.name.removesuffix(".npy") for file in path.glob("*.npy")]
+    found = sorted(path.iterdir())
+    foreign = [file.name for file in found if file.suffix != ".npy" and file.name[0] != "."]
+    if foreign:
+        raise InputError(
+            f"{path}: {foreign[0]!r} is not a .npy", "give a folder of .npy files alone"
+        )
+    names = [file.stem for file in found if file.suffix == ".npy"]
 
     def load(name: str) -> Tensor:
-        import numpy as np
-
         file = path / f"{name}.npy"
         with _named_faults(str(file)), file.open("rb") as stream:
-            return _named(np.lib.format.read_array(stream, allow_pickle=False))
+            return read_npy(stream, file.stat().st_size, file)
 
     return sorted(names, key=_natural), load
 
@@ -106,18 +118,32 @@ def _open_npz(path: Path) -> tuple[list[str], Loader]:
     """The archive stays open for as long as the loader is kept."""
     with _named_faults(str(path)):
         archive = zipfile.ZipFile(path)
-    members = archive.namelist()
-    foreign = [member for member in members if not member.endswith(".npy")]
+    members = archive.infolist()
+    foreign = [member.filename for member in members if not member.filename.endswith(".npy")]
     if foreign:
         raise InputError(f"{path}: {foreign[0]!r} is not a .npy", "write it with numpy.savez")
+    _refuse_bombs(path, members)
 
     def load(name: str) -> Tensor:
-        import numpy as np
+        member = archive.getinfo(f"{name}.npy")
+        with _named_faults(f"{path}: {name}"), archive.open(member) as stream:
+            return read_npy(stream, member.file_size)
 
-        with _named_faults(f"{path}: {name}"), archive.open(f"{name}.npy") as stream:
-            return _named(np.lib.format.read_array(stream, allow_pickle=False))
+    return [member.filename.removesuffix(".npy") for member in members], load
 
-    return [member.removesuffix(".npy") for member in members], load
+
+def _refuse_bombs(path: Path, members: Sequence[zipfile.ZipInfo]) -> None:
+    """Refuse members that share bytes, and what takes much more room than it has in the file."""
+    if sum(member.compress_size for member in members) > path.stat().st_size:
+        raise InputError(f"{path}: its members overlap: a zip bomb", "write it with numpy.savez")
+    for member in members:
+        times = member.file_size / max(1, member.compress_size)
+        if member.file_size > LARGE and times > _TIMES:
+            raise InputError(
+                f"{path}: {member.filename} grows {times:,.0f} times to {member.file_size:,} bytes"
+                ": it looks like a zip bomb",
+                "write it with numpy.savez, without compression",
+            )
 
 
 def _open_safetensors(path: Path) -> tuple[list[str], Loader]:
@@ -127,22 +153,53 @@ def _open_safetensors(path: Path) -> tuple[list[str], Loader]:
         import numpy as np
 
         stored = layout[name]
-        if stored.dtype not in _STORED:
+        if stored.dtype not in STORED:
             raise InputError(
                 f"{path}: {name}: dtype {stored.dtype} cannot be compared",
                 "give floats of 16 bits or more, integers or booleans",
             )
+        dtype, code = STORED[stored.dtype]
+        size = stored.end - stored.begin
+        if size > LARGE:
+            return Tensor(np.memmap(path, code, "r", stored.begin, stored.shape), dtype)
         with path.open("rb") as stream:
             stream.seek(stored.begin)
-            data = stream.read(stored.end - stored.begin)
-        dtype, code = _STORED[stored.dtype]
+            data = stream.read(size)
         return Tensor(np.frombuffer(data, code).reshape(stored.shape), dtype)
 
     return sorted(layout, key=_natural), load
 
 
-def _named(array: np.ndarray) -> Tensor:
-    return Tensor(array, dtype_name(array.dtype))
+def read_npy(stream: IO[bytes], size: int, path: Path | None = None) -> Tensor:
+    """The array of a ``.npy`` of ``size`` bytes; a large one is mapped, from the plain file
+    ``path`` or, where that is None, from a copy on the disk.
+
+    Raises ValueError where the bytes are more or fewer than its shape needs, and where reading
+    them would run code (pickle); InputError for a dtype that no dump can name.
+    """
+    import numpy as np
+
+    version = np.lib.format.read_magic(stream)
+    if version not in ((1, 0), (2, 0)):
+        raise ValueError(f"version {version[0]}.{version[1]} of .npy")
+    read_header = getattr(np.lib.format, f"read_array_header_{version[0]}_{version[1]}")
+    shape, fortran, dtype = read_header(stream)
+    if dtype.hasobject:
+        raise ValueError("objects, which only pickle can read")
+    name, begin = dtype_name(dtype), stream.tell()
+    if size - begin != dtype.itemsize * math.prod(shape):
+        needed = dtype.itemsize * math.prod(shape)
+        raise ValueError(f"{size - begin:,} bytes after its header, {needed:,} needed")
+    order: Literal["C", "F"] = "F" if fortran else "C"
+    if size <= LARGE:
+        data = stream.read(size)
+        return Tensor(np.frombuffer(data, dtype).reshape(shape, order=order), name)
+    if path is not None:
+        return Tensor(np.memmap(path, dtype, "r", begin, shape, order), name)
+    with tempfile.TemporaryFile(prefix="parity-") as copy:
+        shutil.copyfileobj(stream, copy, _BLOCK)  # the end of a member is where its CRC is checked
+        copy.flush()
+        return Tensor(np.memmap(copy, dtype, "r", 0, shape, order), name)
 
 
 @contextmanager
@@ -158,14 +215,15 @@ def _named_faults(where: str) -> Iterator[None]:
         ) from error
 
 
-def _unique(path: Path, names: Iterable[str]) -> Iterator[str]:
-    """``names`` as they come; refuses a repeated, an empty and an unprintable one."""
+def unique_names(where: Path | str, names: Iterable[str]) -> Iterator[str]:
+    """``names`` as they come; refuses a repeated, an empty and an unprintable one, saying ``where``
+    they stand."""
     seen: set[str] = set()
     for name in names:
-        if not name.isprintable() or not name:
-            raise InputError(f"{path}: bad tensor name {name!r}", "name it in printable letters")
+        if not isinstance(name, str) or not name or not name.isprintable():
+            raise InputError(f"{where}: bad tensor name {name!r}", "name it in printable letters")
         if name in seen:
-            raise InputError(f"{path}: {name} appears twice", "write each tensor once")
+            raise InputError(f"{where}: {name} appears twice", "write each tensor once")
         seen.add(name)
         yield name
 

@@ -22,6 +22,7 @@ from parity.tensor_files import is_tensor_path, read_tensors
 F32 = np.float32
 CODES = {"float16": "F16", "float32": "F32", "float64": "F64", "int8": "I8", "int32": "I32"}
 CODES |= {"uint16": "BF16", "uint8": "U8", "bool": "BOOL", "int64": "I64"}
+CODES |= {"int16": "I16", "uint64": "U64"}
 TENSORS = {
     "t0_l1_x": np.arange(6, dtype=F32).reshape(2, 3),
     "t0_l0_k": np.array([[-1, 2]], np.int8),

@@ -24,15 +24,19 @@ FORBIDDEN = {
     "probes/parity_probes": {"parity_cpu", "parity_cuda", "parity_reports", *DEVICE, *PRESENT},
     "reports/parity_reports": {"parity_cpu", "parity_cuda", "parity_probes", "numba", *DEVICE},
 }
+# What a module may name in its types alone: the public API gives data frames.
+TYPED = {"parity/divergence.py": {"pandas"}}
 
 
-def imported_names(source: str) -> set[str]:
+def imported_names(source: str, *, at_run_time: bool = False) -> set[str]:
     """Return the top-level names of every absolute import in a module, wherever it stands.
 
-    `importlib.import_module("name")` and `__import__("name")` count as imports.
+    `importlib.import_module("name")` and `__import__("name")` count as imports. `at_run_time`:
+    without those under `if TYPE_CHECKING:`.
     """
     names: set[str] = set()
-    for node in ast.walk(ast.parse(source)):
+    tree = ast.parse(source)
+    for node in ast.walk(_WithoutTypes().visit(tree) if at_run_time else tree):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
@@ -40,6 +44,15 @@ def imported_names(source: str) -> set[str]:
         elif isinstance(node, ast.Call) and _callee(node) in {"import_module", "__import__"}:
             names |= {str(a.value) for a in node.args if isinstance(a, ast.Constant)}
     return {name.split(".", 1)[0] for name in names}
+
+
+class _WithoutTypes(ast.NodeTransformer):
+    """Leave out what only a type checker sees."""
+
+    def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
+        if isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            return node.orelse
+        return self.generic_visit(node)
 
 
 def _callee(call: ast.Call) -> str:
@@ -54,8 +67,14 @@ def breaches(root: Path, folder: str) -> list[str]:
     return [
         f"{path.relative_to(root)} imports {name}"
         for path in modules
-        for name in sorted(imported_names(path.read_text(encoding="utf-8")) & FORBIDDEN[folder])
+        for name in sorted(_imported(path, root) & FORBIDDEN[folder])
     ]
+
+
+def _imported(path: Path, root: Path) -> set[str]:
+    source = path.read_text(encoding="utf-8")
+    typed = TYPED.get(path.relative_to(root).as_posix(), set())
+    return imported_names(source) - (typed - imported_names(source, at_run_time=True))
 
 
 @pytest.mark.parametrize("folder", FORBIDDEN)
@@ -89,6 +108,27 @@ def test_red_every_forbidden_name_is_seen(tmp_path: Path, folder: str) -> None:
     names = sorted(FORBIDDEN[folder])
     (tmp_path / folder / "planted.py").write_text("".join(f"import {n}\n" for n in names))
     assert breaches(tmp_path, folder) == [f"{folder}/planted.py imports {n}" for n in names]
+
+
+UNDER_TYPES = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import pandas\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "seen"),
+    [
+        ("divergence.py", UNDER_TYPES, False),
+        ("api.py", UNDER_TYPES, True),
+        ("divergence.py", UNDER_TYPES.replace("pandas", "rich"), True),
+        ("divergence.py", f"{UNDER_TYPES}else:\n    import pandas\n", True),
+        ("divergence.py", f"{UNDER_TYPES}def late():\n    import pandas\n", True),
+        ("divergence.py", UNDER_TYPES.replace("if TYPE_CHECKING", "if True"), True),
+    ],
+    ids=["allowed", "other module", "other name", "else", "function", "other condition"],
+)
+def test_red_types_are_no_door(tmp_path: Path, name: str, source: str, seen: bool) -> None:
+    (tmp_path / "parity").mkdir()
+    (tmp_path / "parity" / name).write_text(source)
+    assert bool(breaches(tmp_path, "parity")) == seen
 
 
 def test_relative_import_and_word_in_text_are_no_breach() -> None:

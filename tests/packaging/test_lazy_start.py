@@ -31,6 +31,18 @@ def heavy(modules: set[str]) -> list[str]:
     return [name for name in HEAVY if name in modules]
 
 
+def test_import_parity_loads_nothing_but_itself() -> None:
+    """The public functions come when they are asked for; until then `import parity` is free."""
+    code = "import sys, parity; print(*sorted(m for m in sys.modules if m.startswith('parity')))"
+    listing = subprocess.run(
+        [sys.executable, "-c", f"{code}; parity.record; print('numpy' in sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert listing.stdout.split() == ["parity", "False"]
+
+
 @pytest.mark.parametrize("option", ["--version", "--help"])
 def test_start_loads_nothing_heavy(option: str) -> None:
     assert heavy(loaded_modules(ROOT, option)) == []
