@@ -7,17 +7,21 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from parity.candidate import Candidate
 from parity.dump import Entry
 from parity.errors import ParityError
 from parity.families import layer_fields
 from parity.fnv import BASES, fnv1a64_array
 from parity.keys import FINAL_FIELDS, Key, KeyOrder
 from parity.model.model import Model
-from parity.protocol import Engine, EngineSettings, Plan, Step
+from parity.protocol import Engine, Plan, Step
 from parity.run import Run
 
 POSITIONS = 8  # rows of the KV cache in every check but those that fill it
 STATE = "state"  # the capability without which states are not compared
+WEIGHTS = "weights"  # no capability of an engine, but one of a program
+
+KEPT, NOT_OFFERED, BROKEN, NOT_CHECKED = "kept", "not offered", "BROKEN", "not checked"
 
 State = Mapping[str, np.ndarray]
 
@@ -35,6 +39,25 @@ class ConformanceError(ParityError):
             f"the promise is the docstring of parity.testing.{promise}",
         )
         self.promise = promise
+        self.said = message
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one promise. ``text``: the capability that is not offered, or what broke."""
+
+    promise: str
+    state: str
+    text: str = ""
+    error: ConformanceError | None = None
+
+    def __str__(self) -> str:
+        if self.state == KEPT:
+            return self.promise
+        text = (
+            f" ({self.text})" if self.state == NOT_OFFERED else f": {self.text}" * bool(self.text)
+        )
+        return f"{self.promise}: {self.state}{text}"
 
 
 @dataclass(frozen=True)
@@ -42,15 +65,26 @@ class Bench:
     """What one check works on. ``tokens``: six prompt tokens of the model."""
 
     promise: str
-    engine_class: type[Engine]
+    candidate: Candidate
     model: Model
-    settings: EngineSettings
     tokens: tuple[int, ...]
 
     @property
     def name(self) -> str:
         """What the engine calls itself, or the name of its class."""
-        return str(getattr(self.engine_class, "name", self.engine_class.__name__))
+        members = self.candidate.members
+        return str(getattr(members, "name", "") or class_name(members))
+
+    @property
+    def own_fields(self) -> bool:
+        """Whether the engine reports fields of its own, in place of the model's."""
+        return self.candidate.program is not None
+
+    @property
+    def vocab(self) -> int:
+        """How many logits a step has."""
+        told = self.candidate.program
+        return (told.vocab if told else None) or self.model.config.vocab
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -70,12 +104,15 @@ class Bench:
         return sorted([*keys, *(Key(pos, None, name) for name in FINAL_FIELDS)], key=KeyOrder())
 
     def offers(self, capability: str) -> bool:
-        """Whether the engine has an optional capability."""
-        return capability in self.engine_class.capabilities
+        """Whether the engine has an optional capability; every engine but some programs tells its
+        weights."""
+        if capability == WEIGHTS:
+            return self.candidate.tells_weights
+        return capability in self.candidate.members.capabilities
 
     def open(self, positions: int = POSITIONS) -> Engine:
         """A fresh engine with the model loaded."""
-        engine: Engine = self.engine_class(self.settings)  # type: ignore[call-arg]
+        engine = self.candidate.make(self.candidate.settings)
         engine.load(self.model, positions)
         return engine
 
@@ -117,6 +154,11 @@ class Bench:
             said = f"{what} raised {type(error).__name__}, not a ParityError"
             raise ConformanceError(self.promise, self.name, said) from error
         self.require(False, f"{what} was not refused")
+
+
+def class_name(members: object) -> str:
+    """The name of a class, or of the class that an engine is of."""
+    return (members if isinstance(members, type) else type(members)).__name__
 
 
 def single_steps(engine: Engine, tokens: Iterable[int], plan: Plan | None = None) -> list[Step]:

@@ -1,31 +1,41 @@
-"""What every engine promises, as checks that the author of an engine can run.
+"""For tests: arrays that must be equal to the bit, and engines that must keep their promises.
 
-    from parity.testing import engine_conformance
+    from parity.testing import assert_bits_equal, engine_conformance
+    assert_bits_equal(ref, dut)
     print(engine_conformance(MyEngine))
 
-Each promise is one public function below; its docstring is the promise. None of them asks for
-particular bits: an engine of any tier keeps its promises to itself.
+Each promise of an engine is one public function below; its docstring is the promise. None of them
+asks for particular bits: an engine of any tier keeps its promises to itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from parity.bits_equal import assert_bits_equal
+from parity.candidate import Given, candidate
 from parity.conformance import (
+    BROKEN,
+    KEPT,
+    NOT_CHECKED,
+    NOT_OFFERED,
     POSITIONS,
     STATE,
+    WEIGHTS,
     Bench,
     ConformanceError,
+    Outcome,
     bits,
+    class_name,
     first_difference,
     single_steps,
 )
 from parity.dump import TensorType
-from parity.errors import NotRunError, ParityBug
+from parity.errors import NotRunError, ParityBug, ParityError
 from parity.families import field_type
 from parity.fnv import BASES, fnv1a64_array
 from parity.function_promises import (
@@ -45,14 +55,18 @@ from parity.promises import (
     state_round_trip,
     trace_tells_what_ran,
 )
-from parity.protocol import CAPABILITIES, Engine, EngineSettings, Plan, Step
+from parity.protocol import CAPABILITIES, EngineSettings, Plan, Step
+from parity.provenance import COMPILED, MASK, PACKAGES
 from parity.registry import checked_engine
 
 __all__ = [
     "PROMISES",
     "Bench",
     "ConformanceError",
+    "Outcome",
+    "assert_bits_equal",
     "engine_conformance",
+    "promise_outcomes",
     "run_check",
     *("members", "weights", "shapes", "logits_are_a_copy", "prefill_equals_steps"),
     *("reset_forgets", "tap_changes_nothing", "entries_are_typed", "capture_matches_digests"),
@@ -63,36 +77,79 @@ __all__ = [
 ]
 
 DESCRIBED = ("device", "driver", "compiler", "options", "kernels", "emulated")
+PROVENANCE = (COMPILED, MASK, PACKAGES)  # optional: docs/provenance.md
 STORED = {"float32": "f32", "uint16": "f16", "uint8": "u8"}  # as weights() names them
 
 
 def engine_conformance(
-    engine_class: type[Engine],
+    engine: Given,
     *,
     model: str | Model = "moe-tiny",
     seed: int = 7,
     settings: EngineSettings | None = None,
 ) -> list[str]:
-    """Hold an engine class to every promise of this module.
+    """Hold an engine to every promise of this module.
 
+    ``engine``: its class, a function that returns a fresh engine (called with the settings if it
+    takes them), or a spec as on the command line (``"cpu:fast"``, ``"module:Engine"``).
     ``model``: a preset's name, made with ``seed``, or a model. ``settings``: how the engine is
     opened; by default its first tier, without variants. Returns the names of the checks that ran,
     and ``name: not offered (capability)`` for those that could not. Raises ConformanceError at the
-    first promise that is broken; NotRunError where the engine cannot be opened here.
+    first promise that is broken; NotRunError where the engine cannot be opened here, InputError
+    where it refuses the model.
+    """
+    ran = []
+    for outcome in promise_outcomes(engine, model=model, seed=seed, settings=settings):
+        if outcome.error is not None:
+            raise outcome.error
+        ran.append(str(outcome))
+    return ran
+
+
+def promise_outcomes(
+    engine: Given,
+    *,
+    model: str | Model = "moe-tiny",
+    seed: int = 7,
+    settings: EngineSettings | None = None,
+) -> Iterator[Outcome]:
+    """What becomes of each promise, in order, broken ones included; see ``engine_conformance``.
+
+    Without its members an engine is not asked for more: what follows is then not checked.
     """
     loaded = synthetic(model, seed) if isinstance(model, str) else model
-    tiers = getattr(engine_class, "tiers", None) or ("exact",)
-    chosen = settings or EngineSettings(tier=tiers[0])
     tokens = tuple(prompt_tokens(seed, 6, loaded.config.vocab))
-    bench = Bench("", engine_class, loaded, chosen, tokens)
-    ran = []
+    bench = Bench("", candidate(engine, settings), loaded, tokens)
+    _require_loaded(bench)
+    sound = True
     for check, capability in PROMISES:
-        if capability and not bench.offers(capability):
-            ran.append(f"{check.__name__}: not offered ({capability})")
-            continue
-        run_check(check, replace(bench, promise=check.__name__))
-        ran.append(check.__name__)
-    return ran
+        name = check.__name__
+        if not sound:
+            outcome = Outcome(name, NOT_CHECKED)
+        elif capability and not bench.offers(capability):
+            outcome = Outcome(name, NOT_OFFERED, capability)
+        else:
+            outcome = _checked(check, replace(bench, promise=name))
+        sound = sound and not (check is members and outcome.error)
+        yield outcome
+
+
+def _checked(check: Callable[[Bench], None], bench: Bench) -> Outcome:
+    try:
+        run_check(check, bench)
+    except ConformanceError as error:
+        return Outcome(bench.promise, BROKEN, error.said, error)
+    return Outcome(bench.promise, KEPT)
+
+
+def _require_loaded(bench: Bench) -> None:
+    """Let an engine say that it is not here, or not for this model."""
+    try:
+        bench.open()
+    except ParityError:
+        raise
+    except Exception:
+        return  # a fault, which the first promise names
 
 
 def run_check(check: Callable[[Bench], None], bench: Bench) -> None:
@@ -113,11 +170,12 @@ def members(bench: Bench) -> None:
     """The class has every required member, and those of each capability that it names.
 
     ``tiers`` has one at least, ``capabilities`` only known ones; ``describe`` gives one line of
-    text for each of DESCRIBED, and ``emulated`` is ``yes`` or ``no``.
+    text for each of DESCRIBED, and for each of PROVENANCE that it gives at all; ``emulated`` is
+    ``yes`` or ``no``.
     """
-    found = bench.engine_class
+    found = bench.candidate.members
     try:
-        checked_engine(found, getattr(found, "__name__", str(found)))
+        checked_engine(found, class_name(found))
     except ParityBug as error:
         bench.require(False, str(error))
     bench.require(isinstance(found.name, str) and bool(found.name), f"name is {found.name!r}")
@@ -126,7 +184,7 @@ def members(bench: Bench) -> None:
     unknown = sorted(set(found.capabilities) - set(CAPABILITIES))
     bench.require(not unknown, f"unknown capabilities {unknown}; known: {sorted(CAPABILITIES)}")
     described = bench.open().describe()
-    for name in DESCRIBED:
+    for name in (*DESCRIBED, *(name for name in PROVENANCE if name in described)):
         text = described.get(name)
         ok = isinstance(text, str) and bool(text) and len(text.splitlines()) == 1
         bench.require(ok, f"describe()[{name!r}] is {text!r}, not one line of text")
@@ -170,7 +228,7 @@ def _check_logits(bench: Bench, step: Step) -> None:
     bench.require(isinstance(step, Step), f"a {type(step).__name__}, not a Step")
     logits: Any = step.logits
     told = f"{logits.dtype}{list(logits.shape)}" if isinstance(logits, np.ndarray) else type(logits)
-    wanted = f"float32[{bench.model.config.vocab}]"
+    wanted = f"float32[{bench.vocab}]"
     bench.require(told == wanted, f"logits are {told}, not {wanted}")
 
 
@@ -250,24 +308,35 @@ def tap_changes_nothing(bench: Bench) -> None:
 def entries_are_typed(bench: Bench) -> None:
     """A step reports exactly the keys that the plan asks for, in dataflow order, each with the
     family's dtype and shape and without ``nonfinite`` where all is finite. The digest is FNV-1a-64
-    from the plan's basis, the same whatever else is asked for."""
-    config = bench.model.config
+    from the plan's basis, the same whatever else is asked for. A program reports the keys of its
+    own model."""
     steps = single_steps(bench.open(), bench.tokens[:2], bench.plan)
     for pos, step in enumerate(steps):
-        keys = [entry.key for entry in step.entries]
-        bench.require_none(f"step {pos}", _key_problem(keys, bench.expected_keys(pos)))
+        if not bench.own_fields:
+            _check_schema(bench, pos, step)
         for entry in step.entries:
-            kind = field_type(config, entry.key.field)
-            bench.require(entry.type == kind, f"{entry.key} is {kind}, reported {entry.type}")
             bench.require(entry.nonfinite is None, f"{entry.key}: nonfinite {entry.nonfinite}")
         bench.require_digest_of_logits(step)
     some = Plan(("nrm", "attn", "logits"), places=frozenset({(1, 0), (1, None)}))
     picked = [entry for entry in steps[1].entries if some.wants(entry.key)]
     chosen = single_steps(bench.open(), bench.tokens[:2], some)
     bench.require(not chosen[0].entries, "entries at a position that was not asked for")
-    bench.require_none("with fields and places", first_difference(picked, chosen[1].entries))
-    other = bench.open().step(bench.tokens[0], Plan(("logits",), basis=BASES["kestrel-fnv"]))
-    bench.require_digest_of_logits(other, BASES["kestrel-fnv"])
+    told = [one for one in chosen[1].entries if some.wants(one.key) or not bench.own_fields]
+    bench.require_none("with fields and places", first_difference(picked, told))
+    basis = BASES["kestrel-fnv"]
+    other = bench.open().step(bench.tokens[0], replace(bench.plan, basis=basis))
+    bench.require_digest_of_logits(other, basis)
+    known = {(entry.key, entry.digest) for entry in steps[0].entries}
+    stuck = next((one.key for one in other.entries if (one.key, one.digest) in known), None)
+    bench.require(stuck is None, f"{stuck}: one digest from two bases, which no bytes have")
+
+
+def _check_schema(bench: Bench, pos: int, step: Step) -> None:
+    keys = [entry.key for entry in step.entries]
+    bench.require_none(f"step {pos}", _key_problem(keys, bench.expected_keys(pos)))
+    for entry in step.entries:
+        kind = field_type(bench.model.config, entry.key.field)
+        bench.require(entry.type == kind, f"{entry.key} is {kind}, reported {entry.type}")
 
 
 def _key_problem(keys: Sequence[Key], wanted: Sequence[Key]) -> str:
@@ -316,7 +385,7 @@ def full_cache_is_refused(bench: Bench) -> None:
 
 PROMISES: tuple[tuple[Callable[[Bench], None], str], ...] = (
     (members, ""),
-    (weights, ""),
+    (weights, WEIGHTS),
     (shapes, ""),
     (logits_are_a_copy, ""),
     (prefill_equals_steps, ""),

@@ -8,10 +8,11 @@ very large run only the keys that are not the same, and the first one's step. ``
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import TYPE_CHECKING, TextIO
 
 from parity.presenting import Options, write_text
-from parity.tree import KeyRow, Tree
+from parity.tree import ElementRow, KeyRow, Tree
 from parity_reports.values import parse_key, parse_value
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ COLUMNS = (
     *("ref_hash", "dut_hash"),
     *("ref_dtype", "dut_dtype", "ref_shape", "dut_shape", "ref_nonfinite", "dut_nonfinite"),
 )
+ELEMENT_COLUMNS = ("key", *(part.name for part in fields(ElementRow)))
 
 
 class CsvReport:
@@ -32,6 +34,27 @@ class CsvReport:
     def write(self, tree: Tree, stream: TextIO, options: Options) -> None:
         """Write a heading and one row a key, in dataflow order; no option changes it."""
         write_text(stream, frame(tree).to_csv(index=False, lineterminator="\n"))
+
+    @staticmethod
+    def key_frame(tree: Tree) -> pd.DataFrame:
+        """One row a key: ``pos`` and ``layer`` are Int64, <NA> where a key has none."""
+        import pandas as pd
+
+        made = frame(tree)
+        numbers = {
+            name: pd.to_numeric(made[name], errors="coerce").astype("Int64")
+            for name in ("pos", "layer")
+        }
+        return made.assign(**numbers)
+
+    @staticmethod
+    def element_frame(tree: Tree) -> pd.DataFrame:
+        """One row for each element that the tree lists; ``ulp`` holds Python integers or None."""
+        import pandas as pd
+
+        found = tree.elements
+        rows = [] if found is None else [(found.key, *vars(row).values()) for row in found.rows]
+        return pd.DataFrame(rows, columns=list(ELEMENT_COLUMNS), dtype=object)
 
 
 def frame(tree: Tree) -> pd.DataFrame:

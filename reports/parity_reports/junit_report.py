@@ -8,34 +8,17 @@ failure. Nothing that is not comparable passes.
 
 from __future__ import annotations
 
-import xml.etree.ElementTree as ET
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TextIO
 
 from parity.comparison import exit_status
-from parity.presenting import Options, printable, require_consistent, write_text
+from parity.presenting import Options, require_consistent, write_text
 from parity.status import ExitStatus, Verdict
 from parity.tree import KeyRow, KeyState, Tree
 from parity_reports import isolating, why, wording
+from parity_reports.junit_xml import FAILED, PASSED, RUN, SKIPPED, Case, document
 from parity_reports.states import sourced_name, state_name
 from parity_reports.values import parse_key
-
-PASSED, FAILED, SKIPPED = "passed", "failure", "skipped"
-RUN = "parity.run"  # group of the cases about the run as a whole
-
-
-@dataclass(frozen=True)
-class Case:
-    """One test case. ``text`` holds the details; a passed case may have some too."""
-
-    group: str
-    name: str
-    outcome: str = PASSED
-    kind: str = ""
-    message: str = ""
-    text: str = ""
-    compared: int = 0  # keys or rows behind it
 
 
 class JunitReport:
@@ -51,23 +34,7 @@ class JunitReport:
 def render(tree: Tree) -> str:
     """The suite as text. Raises ParityBug when the tree contradicts itself."""
     require_consistent(tree)
-    found = list(cases(tree))
-    totals = {
-        "tests": len(found),
-        "failures": sum(case.outcome == FAILED for case in found),
-        "errors": 0,
-        "skipped": sum(case.outcome == SKIPPED for case in found),
-    }
-    counts = {name: str(number) for name, number in totals.items()}
-    counts["time"] = f"{tree.seconds:.3f}"
-    root = ET.Element("testsuites", {"name": "parity", **counts})
-    suite = ET.SubElement(root, "testsuite", {"name": "parity", **counts})
-    _add_properties(suite, tree)
-    for case in found:
-        _add_case(suite, case)
-    ET.indent(root, " ")
-    body: bytes = ET.tostring(root, encoding="us-ascii", xml_declaration=True)
-    return body.decode("ascii") + "\n"
+    return document(cases(tree), _properties(tree), tree.seconds)
 
 
 def cases(tree: Tree) -> Iterator[Case]:
@@ -158,7 +125,7 @@ def _line(row: KeyRow) -> str:
     return f"{row.key} {row.state}{cause}: {sides}"
 
 
-def _add_properties(suite: ET.Element, tree: Tree) -> None:
+def _properties(tree: Tree) -> dict[str, str]:
     counts = tree.counts
     facts = {
         "verdict": str(tree.verdict),
@@ -176,12 +143,7 @@ def _add_properties(suite: ET.Element, tree: Tree) -> None:
     facts |= {f"run.{name}": text for name, text in tree.run.items()}
     facts |= {f"ref.{name}": text for name, text in tree.ref.items()}
     facts |= {f"dut.{name}": text for name, text in tree.dut.items()}
-    facts |= {f"note.{number}": note for number, note in enumerate(tree.notes, 1)}
-    properties = ET.SubElement(suite, "properties")
-    for name, text in facts.items():
-        if text:
-            pair = {"name": printable(name), "value": printable(text)}
-            ET.SubElement(properties, "property", pair)
+    return facts | {f"note.{number}": note for number, note in enumerate(tree.notes, 1)}
 
 
 def _causes(tree: Tree) -> dict[str, str]:
@@ -199,15 +161,3 @@ def _causes(tree: Tree) -> dict[str, str]:
     facts |= {f"births.{number}": text for number, text in enumerate(texts, 1)}
     margins = (*tree.margins, *(shown.margins if shown is not tree else ()))
     return facts | {f"margin.{m.pos}": why.margin_sentence(m) for m in margins}
-
-
-def _add_case(suite: ET.Element, case: Case) -> None:
-    names = {"classname": printable(case.group), "name": printable(case.name)}
-    element = ET.SubElement(suite, "testcase", {**names, "assertions": str(case.compared)})
-    text = "\n".join(printable(line) for line in case.text.split("\n"))
-    if case.outcome != PASSED:
-        told = {"type": printable(case.kind), "message": printable(case.message)}
-        ET.SubElement(element, case.outcome, told).text = text
-    elif case.message or text:
-        said = "\n".join(part for part in (printable(case.message), text) if part)
-        ET.SubElement(element, "system-out").text = said

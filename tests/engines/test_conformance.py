@@ -17,7 +17,7 @@ from parity.testing import PROMISES, ConformanceError, engine_conformance
 from parity.variants import TIERS
 from parity_cpu import Engine as CpuEngine
 from parity_cuda import CudaEngine, EmuEngine
-from tests.engines import broken_elementary, broken_promises
+from tests.engines import broken_elementary, broken_late, broken_promises
 from tests.engines.broken_capabilities import LengthAlone
 from tests.engines.broken_promises import Broken
 
@@ -26,7 +26,7 @@ NAMES = [check.__name__ for check, _ in PROMISES]
 ON_DEVICE = [
     f"{name}: not offered (borrow)" if name.startswith("borrow_") else name for name in NAMES
 ]
-BROKEN = [*broken_promises.BROKEN, *broken_elementary.BROKEN]
+BROKEN = [*broken_promises.BROKEN, *broken_elementary.BROKEN, *broken_late.BROKEN]
 KEPT = [(CpuEngine, NAMES), (EmuEngine, ON_DEVICE)]
 SMALL = SyntheticModel(
     replace(

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -83,11 +84,33 @@ def test_it_is_the_same_as_itself(parity: Command) -> None:
 
 
 def test_it_keeps_its_promises(parity: Command) -> None:
-    code = "import parity.testing as t, parity_toy; print(*t.engine_conformance(parity_toy.Engine))"
-    done = parity("-c", code, program=())
+    done = parity("conformance", "toy")
     assert done.returncode == 0, done.stderr
-    assert "inject_moves_one_key: not offered (inject)" in done.stdout
-    assert done.stdout.rstrip().endswith("full_cache_is_refused")
+    assert done.stdout.startswith("KEPT  11 of 20 promises kept, 9 not offered\n")
+    assert "  kept         capture_matches_digests\n" in done.stdout
+    assert "  not offered  inject_moves_one_key (inject)\n" in done.stdout
+    code = "import parity.testing as t, parity_toy; print(*t.engine_conformance(parity_toy.Engine))"
+    called = parity("-c", code, program=())
+    assert called.returncode == 0, called.stderr
+    assert "inject_moves_one_key: not offered (inject)" in called.stdout
+    assert called.stdout.rstrip().endswith("full_cache_is_refused")
+
+
+def test_red_the_same_engine_with_a_prefill_of_its_own(tmp_path: Path) -> None:
+    """Somebody else's engine, broken: the promise is named, by the command line too."""
+    source = tmp_path / "toy"
+    shutil.copytree(TOY, source)
+    module = source / "parity_toy" / "__init__.py"
+    fed = "steps = [self.step(token, plan) for token in tokens]"
+    assert module.read_text().count(fed) == 1
+    module.write_text(module.read_text().replace(fed, fed.replace("tokens]", "tokens[::-1]]")))
+    install(source, tmp_path / "site")
+    done = runner(tmp_path / "site")("conformance", "toy")
+    assert done.returncode == 1, done.stderr
+    assert done.stdout.startswith("BROKEN  first prefill_equals_steps, ")
+    assert (
+        "  BROKEN       prefill_equals_steps: prefill of 4, step 0: other logits\n" in done.stdout
+    )
 
 
 def test_what_it_cannot_load_is_refused(parity: Command) -> None:

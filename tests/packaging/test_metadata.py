@@ -16,9 +16,13 @@ TARGETS = {
 
 
 def resolve(target: str) -> object:
-    """Import what an entry point names; raises ImportError or AttributeError if it cannot."""
-    module, attribute = target.split(":")
-    return getattr(importlib.import_module(module), attribute)
+    """Import what an entry point names; raises ImportError or AttributeError if it cannot.
+
+    A plug-in of pytest is a module.
+    """
+    module, _, attribute = target.partition(":")
+    imported = importlib.import_module(module)
+    return getattr(imported, attribute) if attribute else imported.pytest_configure
 
 
 @pytest.mark.parametrize("name", TARGETS)
@@ -26,7 +30,9 @@ def test_entry_point_resolves_without_a_device(name: str) -> None:
     assert callable(resolve(TARGETS[name]))
 
 
-@pytest.mark.parametrize("target", ["parity_reports:Missing", "parity_missing:Engine"])
+@pytest.mark.parametrize(
+    "target", ["parity_reports:Missing", "parity_missing:Engine", "parity.status"]
+)
 def test_red_entry_point_to_nothing(target: str) -> None:
     with pytest.raises((ImportError, AttributeError)):
         resolve(target)
