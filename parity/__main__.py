@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import warnings
 from contextlib import suppress
@@ -18,6 +19,7 @@ HELP = {"-h", "--help", "--version"}  # these end before any command runs
 def main() -> None:
     """Run the command line and exit with its status."""
     warnings.showwarning = _show_warning
+    _end_cleanly()
     if COMPLETION in os.environ:
         _complete()
     status = 0
@@ -35,6 +37,15 @@ def main() -> None:
         _unexpected(error)
     _flush()
     sys.exit(status)
+
+
+def _end_cleanly() -> None:
+    """End on a signal as on Ctrl-C: an engine that is a program has a session of its own, and would
+    outlive us. A signal that is ignored (nohup) stays ignored."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            with suppress(ValueError):  # not in the main thread: who called us ends us
+                signal.signal(number, signal.default_int_handler)
 
 
 def fail(message: str, next_step: str, status: ExitStatus) -> NoReturn:

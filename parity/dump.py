@@ -16,8 +16,8 @@ PARTIAL = "partial"  # header of a dump that is not whole, and why
 # The header names this format knows, in the order they are written; others follow them.
 HEADER_NAMES = (
     *("format", "hash", "engine", "version", "tier", "variants", "family", "model", "weights"),
-    *("tokens", "prefill", "device", "driver", "compiler", "options", "kernels", "greedy"),
-    *("stopped", PARTIAL),
+    *("tokens", "prefill", "device", "driver", "compiler", "options", "kernels"),
+    *("compiled", "mask", "packages", "greedy", "stopped", PARTIAL),
 )
 HEADER_NAME = re.compile(r"[a-z][a-z0-9_.\-]*")
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")  # no header value and no segment's name holds one

@@ -20,6 +20,7 @@ from parity.keys import Key
 from parity.margin import Choices, measure
 from parity.matching import Apart
 from parity.parting import label_parting
+from parity.provenance import code_notes
 from parity.retrace import Found, Retrace, Wanted
 from parity.run import Run, Side, SideRun, run_side, tokens_for_dut
 from parity.stability import RUNS, call_unstable, unlike_state
@@ -64,8 +65,15 @@ def diff_engines(ref: Side, dut: Side, run: Run, ask: Ask) -> Tree:
             tree.decode = _decode_from_ref(starts[0], ref_run, dut, ask, known)
     if tree.verdict is Verdict.SAME:
         check_control(tree, starts[1], ref_run.dump, dut_run.dump, ask.seed)
+    add_code_notes(tree)
     tree.seconds = time.monotonic() - began
     return tree
+
+
+def add_code_notes(tree: Tree) -> None:
+    """Say whether the sides ran one compiled code: then the comparison shows less than it seems."""
+    if tree.verdict in (Verdict.SAME, Verdict.DIVERGED):
+        tree.notes += code_notes(tree.ref, tree.dut, equal=tree.verdict is Verdict.SAME)
 
 
 def finish_dumps(tree: Tree, ref: Dump, dut: Dump, ask: Ask, *, apart: Apart | None = None) -> Tree:
@@ -76,6 +84,8 @@ def finish_dumps(tree: Tree, ref: Dump, dut: Dump, ask: Ask, *, apart: Apart | N
     if tree.verdict is Verdict.SAME:
         tree.control = dump_control(ref, dut, ask.seed)
         _judge_control(tree, dut.source)
+    if any(tree.ref.get(name) != tree.dut.get(name) for name in ("tier", "variants")):
+        add_code_notes(tree)  # a later run of the same settings is meant to have the same code
     return tree
 
 

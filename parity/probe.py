@@ -15,7 +15,7 @@ from parity.run import Side
 from parity.status import Verdict
 
 FORMAT = "parity-probe"
-VERSION = 2
+VERSION = 3
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,10 @@ class Found:
     """Result of one probe.
 
     ``lines``: published lines, printed first and never cut. ``table``: lines under the headline.
-    ``facts``: label and text. ``brief``: the one line of ``-q`` after the verdict. ``first``: tag
-    of the first differing key. ``failing``: the options that reproduce a failure. ``compared``:
-    keys compared.
+    ``facts``: label and text. ``about``: the engine that ran last, by the names of a dump's header,
+    its compiled code and packages among them; empty where none was opened. ``brief``: the one line
+    of ``-q`` after the verdict. ``first``: tag of the first differing key. ``failing``: the options
+    that reproduce a failure. ``compared``: keys compared.
     """
 
     name: str
@@ -85,6 +86,7 @@ class Found:
     brief: str = ""
     table: list[str] = field(default_factory=list)
     costs: list[Cost] = field(default_factory=list)
+    about: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """Versioned JSON text."""

@@ -19,6 +19,7 @@ from parity.fnv import BASES
 from parity.greedy import format_greedy
 from parity.model.model import Model, model_digest
 from parity.protocol import Engine, EngineSettings, Plan, Step
+from parity.provenance import PACKAGES, packages_of
 
 State = dict[str, np.ndarray]
 Progressing = Callable[[str, int, int], None]
@@ -247,10 +248,11 @@ def _header(side: Side, run: Run, result: SideRun, stopped: str) -> dict[str, st
         "family": config.family,
         "model": run.model.label,
         "kv": config.kv,
-        "weights": f"{model_digest(config, side.weights):016x}",
+        **({"weights": f"{model_digest(config, side.weights):016x}"} if side.weights else {}),
         "tokens": ",".join(map(str, [*run.prompt, *result.fed])),
         "prefill": f"{run.start} {run.prefill}",
         "fields": ",".join(run.extra_fields) or "default",
+        PACKAGES: packages_of(engine),
         **engine.describe(),
         "greedy": format_greedy(result.choices),
     }

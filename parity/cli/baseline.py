@@ -104,7 +104,7 @@ def run_check(
     from parity.store import Store
 
     reports = report_paths(options)
-    named = None if engine is None else parse_spec(engine, plugins(ENGINES))
+    named = None if engine is None else _side_spec(engine)
     inputs = [named.path] if isinstance(named, FileSpec) else []
     require_writable_reports(*reports.values(), inputs=inputs)
     require_outside(store, *reports.values())
@@ -136,7 +136,7 @@ def _side_spec(text: str) -> Spec:
 
     spec = parse_spec(text, plugins(ENGINES))
     if isinstance(spec, FileSpec) and is_tensor_path(spec.path):
-        raise InputError(f"{text}: a tensor file says nothing of its run", "save a dump")
+        raise InputError(f"{text}: a tensor file says nothing of its run", "give a dump")
     return spec
 
 

@@ -8,7 +8,10 @@ from pathlib import Path
 import click
 
 from parity import __version__
+from parity.cli.baseline_commands import baseline
+from parity.cli.gate_commands import gate
 from parity.cli.options import (
+    CHECK_REPORT_OPTIONS,
     PROBE_OPTIONS,
     REPEAT_OPTIONS,
     REPORT_OPTIONS,
@@ -148,6 +151,20 @@ def rollback(**options: object) -> int:
     from parity.cli.probing import run_probes
 
     return run_probes(command_line(sys.argv[1:]), ("rollback",), **options)  # type: ignore[arg-type]
+
+
+@cli.command()
+@click.argument("side")
+@click.option(
+    "--model", default="moe-tiny", show_default=True, help="Preset to hold the engine to."
+)
+@click.option("--seed", default=7, show_default=True, help="Of weights and tokens.")
+@with_options(CHECK_REPORT_OPTIONS)
+def conformance(side: str, **options: object) -> int:
+    """Hold an engine to the promises of every engine. Each is kept, not offered or broken."""
+    from parity.cli.conforming import run_conformance
+
+    return run_conformance(command_line(sys.argv[1:]), side, **options)  # type: ignore[arg-type]
 
 
 @cli.command()
@@ -323,6 +340,13 @@ def engines(json_path: str | None) -> int:
 
 
 @cli.command()
+def header() -> int:
+    """Print the folder of the C headers. For cc -I "$(parity header)"."""
+    click.echo(Path(__file__).parents[1] / "include")
+    return 0
+
+
+@cli.command()
 @click.option("--model", default="moe-tiny", show_default=True, help="Preset to check memory for.")
 @click.option("--json", "json_path", help="Write the findings as JSON (- is stdout).")
 def doctor(model: str, json_path: str | None) -> int:
@@ -330,3 +354,7 @@ def doctor(model: str, json_path: str | None) -> int:
     from parity.cli.doctor import run_doctor
 
     return run_doctor(model, json_path)
+
+
+cli.add_command(baseline)
+cli.add_command(gate)

@@ -19,7 +19,7 @@ from parity.errors import InputError, NotRunError
 from parity.presenting import STDOUT, write_out, write_text
 from parity.progress import Progress
 from parity.registry import ENGINES, plugins
-from parity.spec import EngineSpec, FileSpec, Spec, parse_spec
+from parity.spec import FileSpec, Spec, parse_spec
 from parity.tree import Tree
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def run_digest(
     files = [spec.path for spec in specs if isinstance(spec, FileSpec)]
     _require_free(output, force)
     require_writable_reports(*reports.values(), output, inputs=files)
-    _require_kinds(specs)
+    _require_one_running(specs)
     wanted = Wanted(int(bits), not plain, options)
     with Progress(quiet=quiet) as progress:
         try:
@@ -88,13 +88,8 @@ def _refuse_reports(reports: Mapping[str, str], quiet: bool) -> None:
         raise InputError(f"--{name}: nothing is compared", "give --against, or leave it out")
 
 
-def _require_kinds(specs: list[Spec]) -> None:
-    for spec in specs:
-        if not isinstance(spec, EngineSpec | FileSpec):
-            raise InputError(
-                f"{spec.text}: a program has no digest", "let it write a dump, and give that"
-            )
-    if len(specs) > 1 and all(isinstance(spec, EngineSpec) for spec in specs):
+def _require_one_running(specs: list[Spec]) -> None:
+    if len(specs) > 1 and not any(isinstance(spec, FileSpec) for spec in specs):
         raise InputError(
             "both sides run here",
             "parity diff --bisect finds the first differing key of two engines",
@@ -134,10 +129,9 @@ def _dump(spec: Spec, options: Mapping[str, Any], progress: Progress) -> Dump:
     from parity.sides import open_side
     from parity.tensor_files import is_tensor_path, read_tensors
 
-    if isinstance(spec, EngineSpec):
+    if not isinstance(spec, FileSpec):
         run = make_run(**options)
         return run_side(open_side("engine", spec, run, progress), run).dump
-    assert isinstance(spec, FileSpec)
     if is_tensor_path(spec.path):
         return read_tensors(spec.path, options["hash_name"])[0]
     return read_dump(spec.path)
@@ -156,13 +150,13 @@ def _write(tree: DigestTree, output: str | None, progress: Progress) -> None:
 
 def _held_against(ref: Opened, spec: Spec, wanted: Wanted, progress: Progress) -> Tree:
     """The comparison with the second side."""
-    from parity.cli.diffing import fed_tokens
     from parity.digest_control import compare_running, compare_written
     from parity.engine_diff import run_facts
+    from parity.side_diff import fed_tokens
     from parity.sides import open_side
 
     began, seed = time.monotonic(), int(wanted.run["seed"])
-    if isinstance(spec, EngineSpec):
+    if not isinstance(spec, FileSpec):
         run = make_run(**wanted.run)
         fed = fed_tokens("ref", ref.tree.head, run)
         dut = open_side("dut", spec, run, progress)

@@ -12,8 +12,7 @@ from parity.dump_writer import write_dump
 from parity.errors import InputError
 from parity.presenting import STDOUT, require_writable, write_out
 from parity.progress import Progress
-from parity.registry import ENGINES, plugins
-from parity.spec import EngineSpec, parse_spec
+from parity.spec import runnable
 
 
 def run_dump(engine: str, output: str, *, plain: bool, force: bool, options: dict[str, Any]) -> int:
@@ -25,9 +24,7 @@ def run_dump(engine: str, output: str, *, plain: bool, force: bool, options: dic
     from parity.sides import open_side
 
     _require_free(output, force)
-    spec = parse_spec(engine, plugins(ENGINES))
-    if not isinstance(spec, EngineSpec):
-        raise InputError(f"--engine {engine}: not an engine", "parity engines lists them")
+    spec = runnable(engine, "--engine")
     run = make_run(**options)
     with Progress() as progress:
         side = open_side("engine", spec, run, progress)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from parity.cli.diffing import FALLBACK, default_dut
 from parity.cli.options import make_run
 from parity.cli.reporting import (
     report_paths,
@@ -16,6 +15,7 @@ from parity.cli.rerunning import rerun
 from parity.errors import InputError, NotRunError
 from parity.progress import Progress
 from parity.registry import ENGINES, plugins
+from parity.side_diff import FALLBACK, FELL_BACK, default_dut
 from parity.spec import EngineSpec, parse_spec
 from parity.status import Level
 
@@ -58,7 +58,7 @@ def run_isolate(
             write_not_run(error, (ref, chosen.text), reproduce, reports)
             raise
     if dut is None and chosen.text == FALLBACK:
-        tree.notes.append("no CUDA device works here: the dut is emu (--dut cuda says why)")
+        tree.notes.append(FELL_BACK)
     return write_reports(tree, reports, quiet=quiet)
 
 

@@ -33,7 +33,7 @@ def describe(plugin: Plugin) -> dict[str, Any]:
     row: dict[str, Any] = {"name": plugin.name, "distribution": plugin.distribution}
     try:
         engine = checked_engine(plugin.load(), f"{plugin.distribution}: engine {plugin.name}")
-    except ParityBug as error:
+    except (InputError, ParityBug) as error:
         return {**row, "problem": str(error)}
     return {
         **row,

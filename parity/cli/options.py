@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Callable
 from functools import reduce
@@ -16,8 +15,6 @@ if TYPE_CHECKING:
     from parity.run import Run
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-PROMPT_LENGTH = 32
-_TOKEN = re.compile("[0-9]{1,18}")
 
 MODEL = click.option(
     "--model", default="moe-tiny", show_default=True, help="Preset with synthetic weights."
@@ -56,6 +53,9 @@ REPEAT_OPTIONS = (
     click.option("--steps", default=4, show_default=True, help="Tokens decoded and dumped a run."),
     *_RUN_DUMPED,
 )
+GITHUB = click.option(
+    "--github", is_flag=True, help="Print a GitHub annotation on stderr; changes no exit status."
+)
 REPORT_OPTIONS = (
     click.option(
         "--json",
@@ -70,6 +70,16 @@ REPORT_OPTIONS = (
     click.option(
         "--junit", "junit_path", metavar="FILE", help="Write JUnit XML, one case a layer."
     ),
+    GITHUB,
+    click.option("-q", "--quiet", is_flag=True, help="One line."),
+)
+# The reports of probes and promises, which have no tree.
+CHECK_REPORT_OPTIONS = (
+    click.option(
+        "--json", "json_path", metavar="FILE", help="Write the result as JSON (- is stdout)."
+    ),
+    click.option("--junit", "junit_path", metavar="FILE", help="Write JUnit XML."),
+    GITHUB,
     click.option("-q", "--quiet", is_flag=True, help="One line."),
 )
 PROBE_OPTIONS = (
@@ -101,10 +111,7 @@ PROBE_OPTIONS = (
         show_default=True,
         help="First positions of a block.",
     ),
-    click.option(
-        "--json", "json_path", metavar="FILE", help="Write the result as JSON (- is stdout)."
-    ),
-    click.option("-q", "--quiet", is_flag=True, help="One line."),
+    *CHECK_REPORT_OPTIONS,
 )
 
 
@@ -113,61 +120,12 @@ def with_options(options: tuple[Any, ...]) -> Callable[[Command], Command]:
     return lambda command: reduce(lambda made, add: add(made), reversed(options), command)
 
 
-def make_run(
-    *,
-    model: str,
-    weights: str,
-    seed: int,
-    tokens: str | None,
-    n: int,
-    fields: str,
-    dump_prefill: bool,
-    hash_name: str,
-    prefill: str = "own",
-    tokens_from: str = "ref",
-) -> Run:
-    """Settings of a run from the options; refuses what cannot be run before anything is."""
-    from parity.model.checks import check_tokens
-    from parity.model.generator import prompt_tokens
-    from parity.model.model import synthetic
-    from parity.run import Run
+def make_run(*, tokens: str | None, fields: str, **options: Any) -> Run:
+    """Settings of a run from the options; ``options``: as ``parity.settings.run_settings``."""
+    from parity.settings import parse_tokens, run_settings
 
-    if dump_prefill and prefill == "ref":
-        raise InputError(
-            "--dump-prefill with --prefill ref: the dut takes over the ref's state and has no "
-            "keys of the prompt",
-            "leave one of the two out",
-        )
-    made = synthetic(model, seed, weights)
-    if n < 1:
-        raise InputError(f"--n {n}: nothing to decode", "give --n 1 or more")
-    if tokens is None:
-        prompt = prompt_tokens(seed, PROMPT_LENGTH, made.config.vocab)
-    else:
-        prompt = parse_tokens(tokens)
-    check_tokens(made.config, prompt, 0, made.config.context)
-    check_tokens(made.config, (), len(prompt) + n, made.config.context)
-    run = Run(
-        model=made,
-        prompt=tuple(prompt),
-        n=n,
-        prefill=prefill,
-        dump_prefill=dump_prefill,
-        tokens_from=tokens_from,
-        extra_fields=parse_fields(fields),
-        hash_name=hash_name,
-    )
-    _ = run.fields  # an unknown field is refused here
-    return run
-
-
-def parse_tokens(text: str) -> list[int]:
-    """``1,2,3`` as token ids; raises InputError that shows the part that is no id."""
-    parts = [part.strip() for part in text.split(",")]
-    bad = next((part for part in parts if _TOKEN.fullmatch(part) is None), None)
-    if bad is not None:
-        raise InputError(f"--tokens: {bad!r} is not a token id", "write --tokens 1,2,3")
-    return [int(part) for part in parts]
+    prompt = None if tokens is None else parse_tokens(tokens)
+    return run_settings(tokens=prompt, fields=parse_fields(fields), **options)
 
 
 def parse_fields(text: str) -> tuple[str, ...]:

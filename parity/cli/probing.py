@@ -5,27 +5,27 @@ from __future__ import annotations
 import re
 import shlex
 import time
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from parity.cli.reporting import require_writable_reports, write_lines
-from parity.errors import InputError
+from parity.checks import of_probes
+from parity.cli.reporting import (
+    CHECK_REPORTS,
+    report_paths,
+    require_writable_reports,
+    write_check_reports,
+    write_checks_not_run,
+    write_lines,
+)
+from parity.cli.rerunning import SAYS, WRITES, rerun
+from parity.errors import InputError, NotRunError
 from parity.presenting import STDOUT
 from parity.progress import Progress
-from parity.registry import (
-    ENGINES,
-    PROBES,
-    engine_class,
-    find,
-    foreign_engine_class,
-    plugins,
-)
-from parity.spec import EngineSpec, parse_spec
+from parity.spec import Runnable, runnable
 from parity.status import Verdict
 
 if TYPE_CHECKING:
-    from parity.model.model import Model
-    from parity.probe import Ask, Found, Probe
-    from parity.run import Side
+    from parity.probe import Ask, Found
 
 LABEL = 9  # width of the label column
 WIDTH = 80
@@ -39,28 +39,43 @@ def run_probes(
     *,
     engine: str,
     quiet: bool,
-    json_path: str | None,
     **options: Any,
 ) -> int:
     """Run the named probes one after the other; the exit status is the worst of theirs."""
     from parity.probe import worst
 
-    require_writable_reports(json_path)
-    spec = parse_spec(engine, plugins(ENGINES))
-    if not isinstance(spec, EngineSpec):
-        raise InputError(f"--engine {engine}: not an engine", "parity engines lists them")
+    json_path = options.pop("json_path")
+    reports = report_paths(options, CHECK_REPORTS)
+    require_writable_reports(json_path, *reports.values())
+    spec = runnable(engine, "--engine")
     ask = make_ask(typed, **options)
-    found = []
-    for name in names:
-        probe = find(PROBES, name).load()()
-        began = time.monotonic()
-        with Progress(quiet=quiet) as progress:
-            found.append(_run(probe, spec, ask, progress))
-        if json_path != STDOUT:
-            write_lines(_report(found[-1], ask, time.monotonic() - began, quiet), STDOUT)
+    began = time.monotonic()
+    try:
+        found = list(_each(names, spec, ask, quiet, STDOUT not in (json_path, *reports.values())))
+    except NotRunError as error:
+        write_checks_not_run(error, " and ".join(names), rerun(typed), reports)
+        raise
     if json_path is not None:
         write_lines(_json(found).splitlines(), json_path)
+    lines = [reproducing(typed, one.failing) for one in found]
+    run = of_probes(found, lines, rerun(typed), time.monotonic() - began)
+    write_check_reports(run, reports)
     return int(worst([one.verdict for one in found]).exit_status)
+
+
+def _each(
+    names: Sequence[str], spec: Runnable, ask: Ask, quiet: bool, printed: bool
+) -> Iterator[Found]:
+    """What each probe found; ``printed``: on stdout as soon as it is known."""
+    from parity.probe_run import run_probe
+
+    for name in names:
+        began = time.monotonic()
+        with Progress(quiet=quiet) as progress:
+            found = run_probe(name, spec, ask, progress)
+        if printed:
+            write_lines(_report(found, ask, time.monotonic() - began, quiet), STDOUT)
+        yield found
 
 
 def make_ask(
@@ -76,34 +91,19 @@ def make_ask(
     chunks: str = "",
 ) -> Ask:
     """Settings of the probes from the options; ``--synthetic`` implies hybrid-tiny."""
-    from parity.model.model import synthetic
-    from parity.probe import Ask
+    from parity.probe_run import probe_settings
 
-    if seeds < 1:
-        raise InputError(f"--seeds {seeds}: nothing to run", "give --seeds 1 or more")
-    name = model or ("hybrid-tiny" if synthetic_kind else "moe-tiny")
-    models = tuple(synthetic(name, seed + k, weights, synthetic_kind) for k in range(seeds))
-    ask = Ask(
+    return probe_settings(
         sizes=parse_sizes(sizes, "--m"),
         starts=parse_positions(positions),
-        models=models,
+        model=model,
+        weights=weights,
+        only=synthetic_kind,
+        seed=seed,
+        seeds=seeds,
         chunks=parse_sizes(chunks, "--chunks") if chunks else (),
         reproduce=typed,
     )
-    _check_room(ask)
-    return ask
-
-
-def _check_room(ask: Ask) -> None:
-    """Refuse what the KV cache has no room for: the furthest block and the steps after it."""
-    config = ask.models[0].config
-    last = max(ask.starts) + max(ask.sizes) + ask.more - 1
-    if last >= config.context:
-        raise InputError(
-            f"--pos {max(ask.starts)} with --m {max(ask.sizes)} and {ask.more} further steps: "
-            f"position {last} is past the KV cache of {config.name} ({config.context:,} positions)",
-            "give a smaller --pos or --m",
-        )
 
 
 def parse_sizes(text: str, option: str) -> tuple[int, ...]:
@@ -131,51 +131,6 @@ def parse_positions(text: str) -> tuple[int, ...]:
     return tuple(starts)
 
 
-def _run(probe: Probe, spec: EngineSpec, ask: Ask, progress: Progress) -> Found:
-    """What the probe found; not run, naming what is missing, before any model is loaded."""
-    from parity.run import Run
-    from parity.sides import open_side
-
-    engine = foreign_engine_class(spec.name) if spec.foreign else engine_class(spec.name)
-    missing = [need for need in probe.needs if need not in engine.capabilities]
-    if missing:
-        return _not_run(probe, spec, missing)
-
-    about: dict[str, str] = {}
-
-    def opened(model: Model, positions: int) -> Side:
-        run = Run(model=model, prompt=(0,) * positions, n=0)
-        side = open_side("engine", spec, run, progress)
-        about.update(side.engine.describe(), version=side.engine.version)
-        return side
-
-    return _attributed(probe.run(opened, ask), spec, ask, about)
-
-
-def _attributed(found: Found, spec: EngineSpec, ask: Ask, about: dict[str, str]) -> Found:
-    """Say what ran: a result that names no engine can be pasted anywhere."""
-    emulated = about.get("emulated") == "yes"
-    if emulated:
-        found.headline += ", emulated"
-        found.brief += ", emulated" if found.brief else ""
-    parts = [spec.text, about.get("version", ""), about.get("device", "")]
-    parts.append("emulated" if emulated else "")
-    models = ", ".join(model.label for model in ask.models)
-    found.facts += [("engine", "  ".join(filter(None, parts))), ("model", models)]
-    return found
-
-
-def _not_run(probe: Probe, spec: EngineSpec, missing: list[str]) -> Found:
-    from parity.probe import Found
-
-    what = f"capability {missing[0]!r}"
-    if len(missing) > 1:
-        what = f"capabilities {', '.join(map(repr, missing))}"
-    text = f"{spec.text} lacks the {what}, needed for {probe.name}"
-    hint = ("next", "parity engines lists what each engine offers")
-    return Found(probe.name, Verdict.NOT_RUN, text, [hint], brief=text)
-
-
 def _json(found: list[Found]) -> str:
     """One object, or a list of them where several probes ran."""
     if len(found) == 1:
@@ -198,15 +153,15 @@ def _report(found: Found, ask: Ask, seconds: float, quiet: bool) -> list[str]:
 
 def reproducing(typed: str, failing: str) -> str:
     """The command as typed, with the options in ``failing`` in place of its own, and without
-    those that a rerun does not need: ``--seeds``, ``--json``, ``-q``."""
+    those that a rerun does not need: ``--seeds``, reports, ``-q``."""
     given = shlex.split(failing)
-    replaced = {word for word in given if word.startswith("--")} | {"--seeds", "--json"}
+    replaced = {word for word in given if word.startswith("--")} | {"--seeds", *WRITES}
     kept: list[str] = []
     words = iter(shlex.split(typed))
     for word in words:
         if word in replaced:
             next(words, None)
-        elif word.partition("=")[0] not in replaced and word not in ("-q", "--quiet"):
+        elif word.partition("=")[0] not in replaced and word not in SAYS:
             kept.append(word)
     return shlex.join([*kept, *given])
 

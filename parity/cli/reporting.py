@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from parity.comparison import exit_status
 from parity.errors import InputError, NotRunError
@@ -21,7 +24,18 @@ from parity.registry import REPORTS, find
 from parity.status import Level, Verdict
 from parity.tree import Counts, Tree
 
+if TYPE_CHECKING:
+    from parity.checks import CheckRun
+
+CHECK_REPORTS = "parity.check_reports"
 FORMATS = ("json", "csv", "html", "junit")
+GITHUB = "github"
+
+
+class Reports(dict[str, str]):
+    """Paths by format name. ``github``: print an annotation too, on stderr."""
+
+    github = False
 
 
 def require_writable_reports(*paths: str | None, inputs: Sequence[Path] = ()) -> None:
@@ -40,28 +54,31 @@ def require_writable_reports(*paths: str | None, inputs: Sequence[Path] = ()) ->
         taken[place] = "another report"
 
 
-def report_paths(options: dict[str, Any]) -> dict[str, str]:
-    """Take the report options (``json_path``, ...) out of ``options``: format name to path.
+def report_paths(options: dict[str, Any], group: str = REPORTS) -> Reports:
+    """Take the report options (``json_path``, ..., ``github``) out of ``options``.
 
     Raises InputError for a format that is not installed.
     """
     found = {name: options.pop(f"{name}_path", None) for name in FORMATS}
-    asked = {name: path for name, path in found.items() if path is not None}
-    for name in asked:
-        find(REPORTS, name)
+    asked = Reports({name: path for name, path in found.items() if path is not None})
+    asked.github = bool(options.pop(GITHUB, False))
+    for name in (*asked, *([GITHUB] if asked.github else [])):
+        find(group, name)
     return asked
 
 
 def write_reports(tree: Tree, reports: Mapping[str, str], *, quiet: bool) -> int:
     """Write each format to its path, then the console; returns the exit status.
 
-    A report that takes stdout for itself replaces the console text there.
+    A report that takes stdout for itself replaces the console text there. An annotation for GitHub
+    goes to stderr, after all of them, so that it never stands inside a report.
     """
     options = Options(quiet=quiet, json_path=reports.get("json", ""))
     for name, path in reports.items():
         write_report(find(REPORTS, name).load()(), tree, path, options)
     if STDOUT not in reports.values():
         write_report(find(REPORTS, "console").load()(), tree, STDOUT, options)
+    _annotate(reports, REPORTS, tree)
     return int(exit_status(tree))
 
 
@@ -81,9 +98,44 @@ def write_not_run(
         reproduce=reproduce,
     )
     for name, path in reports.items():
-        # A report that stands there already is kept: nothing new was found.
-        if path != STDOUT and not os.path.exists(path):
+        if _is_new(path):
             write_report(find(REPORTS, name).load()(), tree, path, Options())
+    _annotate(reports, REPORTS, tree)
+
+
+def write_check_reports(run: CheckRun, reports: Mapping[str, str]) -> None:
+    """Write the reports of a run of probes or promises, and the annotation."""
+    for name, path in reports.items():
+        write = find(CHECK_REPORTS, name).load()().write
+        write_out(path, partial(write, run, options=Options()))
+    _annotate(reports, CHECK_REPORTS, run)
+
+
+def write_checks_not_run(
+    error: NotRunError, name: str, reproduce: str, reports: Mapping[str, str]
+) -> None:
+    """Leave a record of probes or promises that could not be asked, in the files that are new."""
+    from parity.checks import not_run
+
+    reason = [error.message, *error.next_step.splitlines()]
+    new = Reports({name: path for name, path in reports.items() if _is_new(path)})
+    new.github = isinstance(reports, Reports) and reports.github
+    write_check_reports(not_run(name, reason, reproduce), new)
+
+
+def _is_new(path: str) -> bool:
+    """A report that stands there already is kept: nothing new was found."""
+    return path != STDOUT and not os.path.exists(path)
+
+
+def _annotate(reports: Mapping[str, str], group: str, result: Tree | CheckRun) -> None:
+    """Print one annotation where it was asked for; a closed stderr changes no exit status."""
+    stream = sys.stderr
+    if stream is None or not isinstance(reports, Reports) or not reports.github:
+        return
+    with suppress(OSError):
+        find(group, GITHUB).load()().write(result, stream, Options())
+        stream.flush()
 
 
 def write_lines(lines: Sequence[str], path: str) -> None:

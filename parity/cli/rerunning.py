@@ -5,16 +5,17 @@ from __future__ import annotations
 import shlex
 
 WRITES = frozenset({"--repro", "--json", "--csv", "--html", "--junit"})  # each takes a path
+SAYS = frozenset({"-q", "--quiet", "--github"})  # how it is told, not what is run
 
 
 def rerun(typed: str) -> str:
     """The command as typed without its reports and its repro folder, which is there now and would
-    be refused, and without ``-q``: it may be pasted as it is."""
+    be refused, and without ``-q`` and ``--github``: it may be pasted as it is."""
     kept: list[str] = []
     words = iter(shlex.split(typed))
     for word in words:
         if word in WRITES:
             next(words, None)
-        elif word.partition("=")[0] not in WRITES and word not in ("-q", "--quiet"):
+        elif word.partition("=")[0] not in WRITES and word not in SAYS:
             kept.append(word)
     return shlex.join(kept)

@@ -12,10 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from parity.cli.comparing import compare_files
 from parity.cli.reporting import require_writable_reports, write_lines
 from parity.comparison import compare_dumps
 from parity.errors import InputError, NotRunError
+from parity.file_comparison import compare_files
 from parity.presenting import STDOUT
 from parity.progress import Progress
 from parity.registry import ENGINES, plugins

@@ -14,8 +14,7 @@ from parity.cli.reporting import (
 from parity.cli.rerunning import rerun
 from parity.errors import InputError, NotRunError
 from parity.progress import Progress
-from parity.registry import ENGINES, plugins
-from parity.spec import EngineSpec, parse_spec
+from parity.spec import runnable
 
 
 def run_stable(
@@ -27,9 +26,7 @@ def run_stable(
 
     reports = report_paths(options)
     require_writable_reports(*reports.values())
-    spec = parse_spec(engine, plugins(ENGINES))
-    if not isinstance(spec, EngineSpec):
-        raise InputError(f"--engine {engine}: not an engine", "parity engines lists them")
+    spec = runnable(engine, "--engine")
     if runs < 2:
         raise InputError(f"--n {runs}: nothing to compare run 1 with", "give --n 2 or more")
     if steps < 1:

@@ -339,9 +339,8 @@ def _facts(ask: Ask, tally: _Tally) -> list[tuple[str, str]]:
         ("speed", speed_text(list(tally.costs.values()))),
         ("control", "; ".join(control.text for control in tally.controls)),
     ]
-    if len(ask.starts) > 1:
-        last = max(ask.starts)
-        rows = sorted({last - start for start in ask.starts if last - start < max(ask.sizes)})
-        if len(rows) > 1:
-            facts.insert(1, ("places", f"position {last} stood in rows {listed(rows)} of a block"))
+    last = max(ask.starts)
+    rows = sorted({last - start for start in ask.starts if last - start < max(ask.sizes)})
+    if len(rows) > 1:
+        facts.insert(1, ("places", f"position {last} stood in rows {listed(rows)} of a block"))
     return facts

@@ -269,7 +269,7 @@ def test_red_blind_comparison_is_named(
     levels: tuple[str, ...],
 ) -> None:
     if levels != RUNS:
-        monkeypatch.setattr("parity.cli.comparing.compare_dumps", blind)
+        monkeypatch.setattr("parity.file_comparison.compare_dumps", blind)
     monkeypatch.setattr("parity.cli.selftesting.compare_dumps", blind)
     result, body = selftest(tmp_path, "--engine", "cpu")
     assert (result.status, body["passed"]) == (1, False)
@@ -331,7 +331,7 @@ def test_red_numbers_compared_as_numbers(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.usefixtures("one_family")
 def test_red_elements_that_are_not_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("parity.cli.comparing._add_elements", lambda *_: None)
+    monkeypatch.setattr("parity.file_comparison._add_elements", lambda *_: None)
     result, body = selftest(tmp_path, "--engine", "cpu")
     assert result.status == 1
     assert "1 ULP in one element" in _uncaught(body, "npz")
@@ -343,8 +343,8 @@ def test_red_key_that_stands_twice_in_a_file_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("parity.dump_reader._repeated_row", lambda table: None)
-    monkeypatch.setattr("parity.tensor_files._unique", lambda path, names: dict.fromkeys(names))
-    for module in ("parity.cli.comparing", "parity.control"):
+    monkeypatch.setattr("parity.tensor_files.unique_names", lambda _, names: dict.fromkeys(names))
+    for module in ("parity.file_comparison", "parity.control"):
         monkeypatch.setattr(f"{module}.compare_dumps", last_of_two)
     _, body = selftest(tmp_path, "--engine", "cpu")
     for level in FILES:

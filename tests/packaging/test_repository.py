@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 MAX_LINES = 499  # a file stays under 500 lines
 SOURCE = {".py", ".cu", ".cuh", ".h", ".hpp", ".cpp", ".sh", ".toml", ".html", ".css", ".js"}
 TEXT = SOURCE | {".md", ".yaml", ".yml", ".txt", ".json", ""}
-UNTRACKED = {".git", ".hypothesis", ".venv", "venv", "dist", "build", "__pycache__"}
+UNTRACKED = {".git", ".hypothesis", ".venv", "venv", "dist", "build", "site", "__pycache__"}
 PLUGIN_FOLDERS = ("engines", "probes", "reports")
 # Put together here, so that this file does not name them.
 MACHINE_PATHS = ("/" + "work/", "/tmp/" + "venv", "." + "library", ".." + "/shared", "/" + "root/")

@@ -46,6 +46,7 @@ def test_wheel_holds_five_packages_and_all_their_sources(tree: Path, tmp_path: P
     wheel = build(tree, tmp_path / "out")
     required = check_wheel.source_files(ROOT)
     assert "parity_cuda/kernels/rmsnorm.cu" in required
+    assert {"parity/include/parity_dump.h", "parity/include/parity_dump.cuh"} <= required
     assert check_wheel.problems(check_wheel.wheel_files(wheel), required) == []
     with zipfile.ZipFile(wheel) as archive:
         (metadata,) = (n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))

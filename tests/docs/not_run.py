@@ -1,0 +1,48 @@
+"""The blocks that no test executes, each by its page and first line, with the reason."""
+
+GPU = "needs an NVIDIA GPU"
+NVCC = "is compiled by tests/engines/cuda/test_header_compiles.py"
+MINUTES = "takes minutes"
+INSTALLS = "installs packages"
+
+_REASONS = {
+    GPU: {
+        "docs/gpu.md": (
+            "$ parity diff --dut cuda --model moe-48 --n 4",
+            "$ parity ladder --engine cuda",
+            "$ parity isodiff --engine cuda --model qwen3.5-27b --pos 3:3 --m 2..8",
+            "$ parity isolate --ref cpu --dut cuda --model moe-48 --only placement",
+            "$ parity stable --engine cuda",
+        ),
+        "docs/howto/cuda-graph-differs.md": (
+            'python: """Three tokens on a device, op by op ("eager"), or captured once and replayed'
+            ' ("graph")."""',
+            "$ python decode_gpu.py eager eager_gpu.dump",
+            "$ parity compare eager_gpu.dump graph_gpu.dump",
+        ),
+    },
+    NVCC: {"docs/header.md": ('cuda: #include "parity_dump.h"',)},
+    MINUTES: {
+        "docs/capture.md": (
+            "$ python tests/bench/capture.py --engine cpu --model moe-48 --rounds 12",
+        ),
+        "docs/stress.md": ("$ just stress",),
+        "docs/study.md": (
+            "$ just study",
+            "$ just study --tools PYTHON",
+        ),
+    },
+    INSTALLS: {
+        "CONTRIBUTING.md": ("$ sh scripts/setup.sh dev",),
+        "README.md": (
+            "$ sh scripts/setup.sh diff",
+            "$ .venv/bin/pip install -e '.[cuda13]'",
+        ),
+    },
+}
+NOT_RUN = {
+    (page, head): reason
+    for reason, pages in _REASONS.items()
+    for page, heads in pages.items()
+    for head in heads
+}
