@@ -42,17 +42,17 @@ def apply_to_tensors(
         {renamed.key(row).tag: partial(load, own.key(row).tag) for row in range(len(renamed))}
     )
     refs = Table.of(ref.segments[MAIN])
-    notes, unfit = list(given.notes), []
-    for rule in rules:
-        if not rule.renames:
-            for found in joined(rule, refs, renamed):
-                for pos in found.positions.tolist():
-                    made.join(rule, *_entries(found, refs, renamed, pos), BASES[dut.hash_name])
-            notes += made.told(rule)
-            unfit += [rule] if made.unfit[rule] else []
+    notes = list(given.notes)
+    puts_together = [rule for rule in rules if not rule.renames]
+    for rule in puts_together:
+        for found in joined(rule, refs, renamed):
+            for pos in found.positions.tolist():
+                made.join(rule, *_entries(found, refs, renamed, pos), BASES[dut.hash_name])
+        notes += made.told(rule)
     segments = {MAIN: made.in_place(renamed)}
     rebuilt = replace(given.dut, segments=segments)
-    return Aliased(rebuilt, notes, apart_by(unfit)), lambda name: made.loaders[name]()
+    # Keys that were joined are gone from the dut: only where no shape fits is anything set apart.
+    return Aliased(rebuilt, notes, apart_by(puts_together)), lambda name: made.loaders[name]()
 
 
 def axis_of(whole: Shape, parts: Sequence[Shape]) -> int | None:

@@ -48,7 +48,8 @@ class _Problem:
 
 @dataclass
 class _Tally:
-    """What all sizes together gave. ``calls``: way to calls for the prompt in the last size."""
+    """What all sizes together gave. ``calls``: way to calls for the prompt in the last size.
+    ``ran``: sizes that one way at least did not refuse."""
 
     keys: int = 0
     equal: int = 0
@@ -56,6 +57,7 @@ class _Tally:
     calls: dict[str, int] = field(default_factory=dict)
     ways: tuple[str, ...] = ()
     refused: list[str] = field(default_factory=list)
+    ran: set[int] = field(default_factory=set)
     control: str = ""
     seed: int = 0
 
@@ -83,6 +85,7 @@ def _run_model(open_side: OpenSide, model: Model, ask: Ask, tally: _Tally) -> No
     case = _Case(open_side, model, ask)
     tally.ways = tuple(case.ways)
     ref = case.singles.outcome(0, PROMPT, ask.more)
+    last: tuple[str, int] | None = None  # way and size of the last run
     for size in ask.chunks:
         for way in case.ways:
             case.side.progress(f"chunks of {size}, {way}", tally.keys, case.expected)
@@ -91,20 +94,21 @@ def _run_model(open_side: OpenSide, model: Model, ask: Ask, tally: _Tally) -> No
             except InputError as refusal:  # more rows than one forward can have
                 tally.refused.append(f"{size} by {way}: {refusal.message}")
                 continue
-            tally.calls[way], case.last = case.calls, (way, size)
+            tally.calls[way], last = case.calls, (way, size)
+            tally.ran.add(size)
             tally.keys += judged.compared
             tally.equal += sum(t.counts.same for t in (judged.keys, judged.further) if t)
             _note(tally, size, way, judged)
-    if not tally.problems and not tally.control:
-        tally.control = case.control(ref)
+    if last is not None and not tally.problems and not tally.control:
+        tally.control = case.control(ref, *last)
 
 
 class _Case:
     """One seed's model: its single steps, and the ways to feed a chunk."""
 
     def __init__(self, open_side: OpenSide, model: Model, ask: Ask) -> None:
-        self.ask, self.model, self.calls = ask, model, 0
-        self.last: tuple[str, int] = ("prefill", 1)
+        self.ask, self.model = ask, model
+        self.calls: int  # for the prompt in the last run
         self.side = open_side(model, PROMPT + ask.more)
         self.engine: Any = self.side.engine
         self.plan = plan_for(model.config)
@@ -136,9 +140,8 @@ class _Case:
         state = read_state(self.side)
         return Outcome(steps, state, run_singles(self.side, tokens[PROMPT:], self.plan))
 
-    def control(self, ref: Outcome) -> str:
-        """Move one element somewhere in the prompt, fed as in the last run."""
-        way, size = self.last
+    def control(self, ref: Outcome, way: str, size: int) -> str:
+        """Move one element somewhere in the prompt, fed in this way."""
 
         def again(fault: Injection | None) -> Sequence[Step]:
             return self.run(way, size, plan_for(self.model.config, inject=fault)).steps
@@ -177,6 +180,9 @@ def _found(name: str, ask: Ask, tally: _Tally) -> Found:
     facts += [("refused", text) for text in tally.refused]
     if tally.problems:
         return _failed(name, tally, facts)
+    if idle := [size for size in ask.chunks if size not in tally.ran]:
+        headline = f"chunks of {listed(idle)}: not run, refused in every way"
+        return Found(name, Verdict.NOT_RUN, headline, facts, compared=tally.keys, brief=headline)
     if not tally.control.startswith("fired"):
         verdict, headline = Verdict.NOT_RUN, f"the control {tally.control}"
     else:

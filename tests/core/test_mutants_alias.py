@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 
 from parity.alias import apply_aliases, read_aliases
+from parity.alias_tensors import apply_to_tensors
 from parity.comparison import compare_dumps
 from parity.dump import Dump, Entry, TensorType
 from parity.errors import InputError
+from parity.fnv import BASES, fnv1a64_array
 from parity.keys import Key
 from parity.status import Verdict
+from parity.tensor_files import Tensor
 from parity.tree import KeyState
 from tests.core.test_alias import dump, rules
 from tests.core.test_alias_tensors import K, V, compared, keyed, tree_of
@@ -66,6 +69,57 @@ def test_a_mark_of_utf_8_is_no_part_of_a_name(tmp_path: Path) -> None:
 def test_circle_through_three_rules(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="the rules lead from a back to a"):
         rules(tmp_path, "a = b\nb = c\nc = a")
+
+
+def test_names_that_part_and_meet_again_are_followed_once(tmp_path: Path) -> None:
+    """Each level doubles the ways: all of them would take years."""
+    levels = [f"n{at} = p{at} + q{at}\np{at} + q{at} = n{at + 1}" for at in range(60)]
+    assert len(rules(tmp_path, "\n".join(levels))) == 120
+    with pytest.raises(InputError, match="the rules lead from n0 back to n0"):
+        rules(tmp_path, "\n".join([*levels, "n60 = n0"]))
+
+
+def test_a_name_may_be_any_letter(tmp_path: Path) -> None:
+    assert [rule.dut for rule in rules(tmp_path, "X = b\nx* = c*")] == [("X",), ("x*",)]
+
+
+def test_a_free_name_and_a_field_outside_the_layers_are_two_keys(tmp_path: Path) -> None:
+    entries = {
+        name: [Entry(Key.of_name(tag), at) for at, tag in enumerate((name, f"t0_{name}"))]
+        for name in ("x", "z")
+    }
+    ref, dut = (Dump({}, {"": entries[name]}, "a dump") for name in ("x", "z"))
+    given = apply_aliases(rules(tmp_path, "z = x"), ref, dut)
+    assert given.notes == ["alias line 1: z = x: 2 keys renamed"]
+    assert compare_dumps(ref, given.dut).counts.same == 2
+
+
+@pytest.mark.parametrize("pos", [0, 1, 2])
+def test_two_names_for_the_only_key_are_refused(tmp_path: Path, pos: int) -> None:
+    dut = made(f"t{pos}_l0_out", f"t{pos}_l0_attn")
+    with pytest.raises(InputError, match="the dut has out and also attn"):
+        apply_aliases(rules(tmp_path, "out = attn"), made(f"t{pos}_l0_attn"), dut)
+
+
+@pytest.mark.parametrize("name", ["fnv1a64", "kestrel-fnv"])
+def test_parts_are_hashed_as_the_dut_was(tmp_path: Path, name: str) -> None:
+    def side(tensors: dict[str, np.ndarray]) -> Dump:
+        kinds = {tag: TensorType("f32", array.shape) for tag, array in tensors.items()}
+        entries = [Entry(Key.parse(tag), 1, kind) for tag, kind in kinds.items()]
+        return Dump({"hash": name}, {"": entries}, "a dump")
+
+    whole = {"t0_l0_kv": np.concatenate([K, V], 1)}
+    given, load = apply_to_tensors(
+        rules(tmp_path, "kv = k + v"),
+        side({"t0_l0_k": K, "t0_l0_v": V}),
+        side(whole),
+        lambda tag: Tensor(whole[tag], "f32"),
+    )
+    digests = {entry.key.tag: entry.digest for entry in given.dut.entries}
+    assert digests == {
+        f"t0_l0_{part}": fnv1a64_array(array, BASES[name]) for part, array in (("k", K), ("v", V))
+    }
+    assert load("t0_l0_v").array.tobytes() == V.tobytes()
 
 
 def test_names_without_a_match_and_two_rules_for_one_key_say_what_to_do(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from parity.chain import chain_lines, first_by_bisection, in_order, line_texts
+from parity.chain import bisect_first, chain_lines, first_by_bisection, in_order, line_texts
 from parity.comparison import compare_dumps, exit_status
 from parity.digest_search import First, compare_trees, find_first
 from parity.digest_tree import DigestTree, fold, grow
@@ -81,6 +81,13 @@ def test_type_that_one_side_recorded_does_not_decide(side: int) -> None:
     key, search = first_by_bisection(*((typed, other) if side == 0 else (other, typed)))
     assert key == Key(1, 0, "nrm")
     assert (search.layer, search.digests_total, search.runs) == ("t1_l0", 10, 0)
+
+
+def test_bisection_outside_the_layers_names_the_position() -> None:
+    key, search = first_by_bisection(dump(*TAGS), dump(*changed("t0_logits=5")))
+    assert (key, search.layer) == (Key(0, None, "logits"), "t0")
+    with pytest.raises(TypeError, match=r"^a chain given as a callable needs lengths$"):
+        bisect_first(lambda at: at, [1])
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -235,6 +242,23 @@ def test_value_that_is_not_finite_ends_what_is_comparable() -> None:
         assert tree.notes[1:] == ["not finite at t0_l0_x: the keys after it are not comparable"]
         assert tree.counts == Counts(5, 5, 2, 0, 0, 0, 3)
         assert [row.state for row in tree.keys] == ["same"] * 2 + ["not comparable"] * 3
+
+
+def test_keys_that_differ_behind_what_is_not_finite_are_not_comparable() -> None:
+    made, other = entries(*TAGS), entries(*changed("t1_l0_nrm=5"))
+    made[1], other[1] = (replace(side[1], nonfinite=(1, 0)) for side in (made, other))
+    tree = compare_trees(*(grow(Dump({}, {"": side}, "made")) for side in (made, other)))
+    assert (tree.verdict, tree.first) == (Verdict.NOT_RUN, None)
+    assert tree.counts == Counts(5, 5, 2, 0, 0, 0, 3)
+    assert [row.state for row in tree.keys] == ["same"] * 2 + ["not comparable"] * 3
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+def test_digests_are_written_with_all_their_digits(bits: int) -> None:
+    made = grow(dump(*TAGS), bits=bits)
+    small = replace(made, links=[1, *made.links[1:]])
+    (row, *_) = compare_trees(small, made).keys
+    assert row.ref == "1".rjust(bits // 4, "0") + " f32[4]"
 
 
 def test_another_line_order_is_told_with_what_to_do() -> None:

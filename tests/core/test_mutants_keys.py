@@ -254,6 +254,37 @@ def test_order_of_the_keys_of_both_dumps(side: int) -> None:
     assert sorted(keys, key=order) == keys[::-1]
 
 
+def test_a_field_of_another_name_at_the_same_place_is_another_key() -> None:
+    tree = compare_dumps(dump("t0_l0_nrm", "t0_l0_x"), dump("t0_l0_nrm", "t0_l0_mine"))
+    states = {row.key: row.state for row in tree.keys}
+    assert states == {
+        "t0_l0_nrm": KeyState.SAME,
+        "t0_l0_x": KeyState.MISSING,
+        "t0_l0_mine": KeyState.EXTRA,
+    }
+    assert (tree.verdict, tree.first) == (Verdict.DIVERGED, "t0_l0_mine")
+
+
+def kept(*lines: str) -> Dump:
+    """A dump whose columns still tell of a first line that was dropped from them."""
+    table = Table.of(entries("t0_l0_mine", *lines))
+    return Dump({}, {"": table.select(np.arange(len(table)) > 0)}, "a dump")
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("t0_l0_nrm", "t0_l1_nrm", "t0_l1_mine", "t5_l0_mine", "t5_l0_nrm"),
+        ("t1_l0_nrm", "t1_l0_x", "t2_l1_nrm", "t2_l1_mine", "t2_l1_x"),
+    ],
+    ids=["the first position decides", "a place without a row decides nothing"],
+)
+def test_a_strange_field_stands_where_it_is_seen_first(lines: tuple[str, ...]) -> None:
+    order = dump_order(kept(*lines), dump("t0_l0_nrm"))
+    keys = [Key.parse(tag) for tag in ("t0_l0_x", "t0_l0_mine", "t0_l0_nrm")]
+    assert sorted(keys, key=order) == keys[::-1]
+
+
 def test_first_of_very_many_repeats_is_named() -> None:
     tags = [f"t{pos}_l{layer}_x" for pos in range(300) for layer in range(4)]
     twice = [*tags, *tags]

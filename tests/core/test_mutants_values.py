@@ -39,6 +39,26 @@ def test_unit_of_two_dtypes_is_the_ref_s(dtypes: tuple[type, type], unit: str) -
     assert (found.unit, found.total, found.differ) == (unit, 0, 0)
 
 
+@pytest.mark.parametrize("piece", [1, 2, 7, 12])
+@pytest.mark.parametrize("dtype", [F32, np.int16])
+def test_pieces_of_a_tensor_give_what_the_whole_gives(
+    monkeypatch: pytest.MonkeyPatch, piece: int, dtype: type
+) -> None:
+    """Large tensors are compared in pieces: counts add up and indices go on."""
+    ref = np.arange(1, 25, dtype=dtype).reshape(4, 6)
+    dut = ref.copy()
+    dut.reshape(-1)[[1, 2, 8, 13, 14, 15, 23]] += np.array([1, 40, 2, 3, 1, 300, 1], dtype)
+    if dtype is F32:
+        dut[1, 0] = np.nan
+    whole = compare_tensors("t0_x", ref, dut, limit=6)
+    monkeypatch.setattr("parity.dtypes.PIECE", piece)
+    assert compare_tensors("t0_x", ref, dut, limit=6) == whole
+    assert (whole.total, whole.differ) == (24, 7 + (dtype is F32))
+    assert whole.groups == [(0, 2), (1, 1 + (dtype is F32)), (2, 3), (3, 1)]
+    assert sum(count for _, count in whole.histogram) == whole.differ
+    assert [row.index for row in whole.rows][:2] == [(0, 1), (0, 2)]
+
+
 # --- states ---------------------------------------------------------------------------------------
 
 

@@ -188,6 +188,14 @@ def test_first_key_that_two_runs_do_not_tell_alike() -> None:
         assert found.tag == "t0_l2_x"
 
 
+def test_first_key_is_that_of_the_dataflow_not_of_the_alphabet() -> None:
+    tags = ("t0_l0_nrm", "t0_l0_attn", "t0_logits")
+    first, again = ([Entry(Key.parse(tag), digest) for tag in tags] for digest in (1, 2))
+    found = unlike_entries(first, again)
+    assert found is not None
+    assert found.tag == "t0_l0_nrm"
+
+
 @pytest.mark.parametrize("own", [0, 1], ids=["first", "again"])
 def test_field_of_one_run_alone_keeps_its_place(own: int) -> None:
     plain = [Entry(Key.parse(tag), 1) for tag in ("t0_l0_nrm", "t0_l0_x")]

@@ -3,7 +3,7 @@
 Each group of modules is copied to a scratch folder and mutated there by mutmut, which runs the
 tests that reach the mutated function; nothing in the tree is changed. Properties and compiled
 functions, which mutmut passes over as decorated, are made plain in the copy. Ends 1 where a
-module's score is below ``--least``.
+module's score is below ``--least``, or where ``reasons.toml`` does not say why a mutant survives.
 """
 
 from __future__ import annotations
@@ -12,20 +12,27 @@ import argparse
 import ast
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import date
 from importlib.metadata import version
 from pathlib import Path
+from platform import python_version
 
 ROOT = Path(__file__).parents[2]
+REASONS = Path(__file__).with_name("reasons.toml")
+WRITTEN = "<!-- From here on written by tests/mutants/run.py --markdown -->"
 LEAST = 90.0  # per cent of a module's mutants
 KILLED, SURVIVED = (1, 3), (0, 33)  # mutmut's codes; 33: no test reaches the function
 TIMED_OUT = (-24, 24, 36, 152, 255)  # killed too: the tests would hang
 KNOWN = (*KILLED, *SURVIVED, *TIMED_OUT)
+NOT_JUSTIFIED = "Not justified"
 SETTINGS = "use_git_change_detection = false\ntrack_dependencies = false\n"
 IGNORED = shutil.ignore_patterns("__pycache__", "mutants", "golden", "study", "gpu", "packaging")
 
@@ -77,7 +84,10 @@ GROUPS = {
     ),
     "births": Group(
         ("parity/births.py",),
-        ("tests/core/test_births_flow.py", "tests/core/test_mutants_births.py"),
+        (
+            "tests/core/test_births_flow.py",
+            *("tests/core/test_mutants_births.py", "tests/core/test_mutants_flow.py"),
+        ),
     ),
     "keys": Group(
         ("parity/comparison.py", "parity/matching.py"),
@@ -96,7 +106,8 @@ GROUPS = {
         ("parity/keys.py", "parity/key_layout.py", "parity/parting.py", "parity/impossible.py"),
         (
             *(f"tests/core/test_{name}.py" for name in ("keys", "comparison", "impossible")),
-            *("tests/core/test_digest_file.py", "tests/core/test_mutants_places.py"),
+            "tests/core/test_digest_file.py",
+            *("tests/core/test_mutants_places.py", "tests/core/test_mutants_layout.py"),
         ),
     ),
     "digests": Group(
@@ -145,6 +156,48 @@ class Score:
     def per_cent(self) -> float:
         """Killed, of all that were run."""
         return 100.0 * self.killed / self.total if self.total else 0.0
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why some survivors tell nothing of the tests. ``where``: pairs of patterns, of which one
+    must fit a survivor: the whole of its place, and a part of its changed lines."""
+
+    text: str
+    where: tuple[tuple[str, str], ...]
+
+    def covers(self, name: str, changed: list[str]) -> bool:
+        """Whether this is why the mutant survives."""
+        place, lines = place_of(name), "\n".join(changed)
+        return any(
+            re.fullmatch(at, place) and re.search(what, lines, re.MULTILINE)
+            for at, what in self.where
+        )
+
+
+def place_of(name: str) -> str:
+    """``births.Flow._judge`` of mutmut's ``parity.births.xǁFlowǁ_judge__mutmut_22``."""
+    module, _, function = name.rpartition("__mutmut_")[0].rpartition(".")
+    parts = function[1:].replace("property_", "").split("ǁ")
+    parts = parts[1:] or [parts[0].removeprefix("_")]
+    return ".".join([module.rpartition(".")[2], *parts])
+
+
+def read_reasons(path: Path) -> list[Reason]:
+    """``reason`` tables with ``text`` and ``where``, a list of [place, changed lines]."""
+    tables = tomllib.loads(path.read_text())["reason"]
+    return [Reason(one["text"], tuple((at, what) for at, what in one["where"])) for one in tables]
+
+
+def justified(found: list[Score], reasons: list[Reason]) -> dict[str, dict[str, list[str]]]:
+    """Survivors by the first reason that covers them, in the order of the reasons; "" for none."""
+    grouped: dict[str, dict[str, list[str]]] = {reason.text: {} for reason in reasons}
+    grouped[""] = {}
+    for score in found:
+        for name, changed in score.survivors.items():
+            fits = (reason.text for reason in reasons if reason.covers(name, changed))
+            grouped[next(fits, "")][name] = changed
+    return {text: names for text, names in grouped.items() if names}
 
 
 def plain(source: str) -> str:
@@ -234,32 +287,79 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=2, help="mutants run at once")
     parser.add_argument("--least", type=float, default=LEAST, help="per cent killed, a module")
     parser.add_argument("--keep", type=Path, help="scratch folder to keep (mutmut show NAME)")
+    parser.add_argument("--read", action="store_true", help="run nothing: read what --keep kept")
+    parser.add_argument("--markdown", type=Path, help="page whose generated part is written anew")
     asked = parser.parse_args(arguments)
+    if asked.read and not asked.keep:
+        parser.error("--read needs --keep, the folder of an earlier run")
     if unknown := set(asked.groups) - set(GROUPS):
         parser.error(f"no group {', '.join(sorted(unknown))}; there are {', '.join(GROUPS)}")
     found: list[Score] = []
     with tempfile.TemporaryDirectory() as temporary:
         for name in asked.groups:
             scratch = (asked.keep or Path(temporary)) / name
-            shutil.rmtree(scratch, ignore_errors=True)
-            build(GROUPS[name], scratch)
-            mutate(scratch, asked.jobs)
+            if not asked.read:
+                shutil.rmtree(scratch, ignore_errors=True)
+                build(GROUPS[name], scratch)
+                mutate(scratch, asked.jobs)
             found += scores(GROUPS[name], scratch)
-    print(f"mutmut {version('mutmut')}", *table(found), sep="\n")
-    return int(any(score.per_cent < asked.least for score in found))
+    reasons = justified(found, read_reasons(REASONS))
+    print(f"mutmut {version('mutmut')}", *table(found, reasons), sep="\n")
+    if asked.markdown:
+        write_page(asked.markdown, page(found, reasons))
+    return int("" in reasons or any(score.per_cent < asked.least for score in found))
 
 
-def table(found: list[Score]) -> list[str]:
-    """Module, mutants, killed, survived, score; then the survivors and what they changed."""
-    lines = [f"{'module':34}  mutants  killed  alive   score"]
+def rows(found: list[Score]) -> list[tuple[str, int, int, int, str]]:
+    """Module, mutants, killed, survived, score; then all together."""
     alive = {name: changed for score in found for name, changed in score.survivors.items()}
     total = Score("all", sum(score.killed for score in found), alive)
-    for score in (*found, total):
-        cells = f"{score.total:7}  {score.killed:6}  {len(score.survivors):5}"
-        lines.append(f"{score.module:34}  {cells}  {score.per_cent:5.1f} %")
-    for name, changed in alive.items():
-        lines += ["", name, *changed]
+    return [
+        (one.module, one.total, one.killed, len(one.survivors), f"{one.per_cent:.1f} %")
+        for one in (*found, total)
+    ]
+
+
+def table(found: list[Score], reasons: dict[str, dict[str, list[str]]]) -> list[str]:
+    """The scores; then the survivors and what they changed, those without a reason last."""
+    lines = [f"{'module':34}  mutants  killed  alive   score"]
+    lines += [
+        f"{row[0]:34}  {row[1]:7}  {row[2]:6}  {row[3]:5}  {row[4]:>7}" for row in rows(found)
+    ]
+    for text, survivors in reasons.items():
+        lines += ["", f"# {text or NOT_JUSTIFIED}"]
+        for name, changed in survivors.items():
+            lines += [name, *changed]
     return lines
+
+
+def page(found: list[Score], reasons: dict[str, dict[str, list[str]]]) -> list[str]:
+    """Markdown: the table of scores, then every survivor under its reason."""
+    lines = [f"mutmut {version('mutmut')}, Python {python_version()}, {date.today()}.", ""]
+    lines += ["| module | mutants | killed | survived | score |", "|---|---:|---:|---:|---:|"]
+    lines += [
+        f"| {' | '.join(f'{cell:,}' if isinstance(cell, int) else cell for cell in row)} |"
+        for row in rows(found)
+    ]
+    lines += ["", "## Survivors", ""]
+    for text, survivors in reasons.items():
+        lines += [text or f"**{NOT_JUSTIFIED}.**", ""]
+        for name, changed in survivors.items():
+            before, after = (side_of(changed, sign) for sign in "-+")
+            lines.append(f"* `{place_of(name)}`: {before} → {after}")
+        lines.append("")
+    return lines
+
+
+def side_of(changed: list[str], sign: str) -> str:
+    """The removed or the added lines as code."""
+    return " ".join(f"``{line[1:].strip()}``" for line in changed if line[0] == sign) or "nothing"
+
+
+def write_page(path: Path, lines: list[str]) -> None:
+    """Keep what stands before the mark."""
+    head = path.read_text().partition(WRITTEN)[0] if path.exists() else ""
+    path.write_text("\n".join([f"{head}{WRITTEN}", "", *lines]).rstrip("\n") + "\n")
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ ROW_FIELDS = ("k", "ks", "v", "vs")
 WHOLE_FIELDS = ("s", "hist")
 CAPABILITIES = ("rows", "state", "counters", "rollback", "inject")
 LIMIT = 64  # rows of one forward
+SHORT = 10  # tokens of one prefill, with the fault of that name
 
 
 def small_config(kind: str) -> ModelConfig:
@@ -96,6 +97,8 @@ class Small:
 
     def prefill(self, tokens: Sequence[int], plan: Plan | None = None) -> list[Step]:
         self.calls.update(prefill=1)
+        if "short prefill" in self.faults and len(tokens) > SHORT:
+            raise InputError(f"{len(tokens)} tokens in one prefill: 1 to {SHORT} are possible")
         steps = self._forward(tokens, plan, len(tokens) if "prefill" in self.faults else 1)
         if "last k" in self.faults:
             self.parts["l0_k"][self.length - 1, 1] += 1
@@ -220,6 +223,8 @@ class Small:
         return state
 
     def write_state(self, state: Mapping[str, np.ndarray]) -> None:
+        if state["lengths"].dtype != np.int32:
+            raise InputError("lengths are int32")
         self.length = int(state["lengths"][0])
         self.written.append(self.length)
         for name, array in state.items():
@@ -254,7 +259,7 @@ class Small:
             fault = f"keeps {name.split('_')[1]}"
             if fault in self.faults or (f"{fault} at 0" in self.faults and not self.length):
                 self.parts[name] = array
-        if "keeps length" in self.faults:
+        if {"keeps length", f"keeps length {self.rollbacks}"} & self.faults:
             self.length, self.parts = length, kept
         if "mark stays" not in self.faults:
             self.marked = None

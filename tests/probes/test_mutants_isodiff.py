@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import numpy as np
 import pytest
 
 from parity.model.generator import prompt_tokens
 from parity.probe import Found
+from parity.protocol import Step
 from parity.run import greedy
 from parity.status import Verdict
-from parity_probes.isodiff import Isodiff
+from parity_probes.blocks import Outcome, judge
+from parity_probes.isodiff import Isodiff, _publish, _Tally, _wrong
 from tests.probes.small_engine import Small, opened, run_small, small_model
 
 BOTH = ("moe-tiny", "hybrid-tiny")
@@ -254,6 +257,33 @@ def test_isodiff_unstable_rows_and_steps() -> None:
     assert (found.verdict, found.brief) == (Verdict.UNSTABLE, what)
     assert found.headline == f"{what}; at first M = 2, pos 3, col 0; first key t3_l0_nrm, born here"
     assert "cause" not in dict(found.facts)
+
+
+def test_isodiff_looks_again_at_the_smallest_size_that_failed() -> None:
+    found = run_small(Isodiff, "flaky steps", sizes=(4,))
+    assert found.brief == "2 rows at pos 3 differ between two runs"
+
+
+def test_isodiff_counts_what_differs_over_all_blocks() -> None:
+    def step(*logits: float) -> Step:
+        return Step(np.float32(logits), [])
+
+    tally, ref = _Tally(), [step(1, 2, 3), step(4, 5, 6)]
+    for other in ([step(0, 0, 3), step(4, 5, 6)], [step(1, 2, 0), step(4, 5, 0)]):
+        _publish(Outcome(ref, {}), Outcome(other, {}), 3, tally)
+    assert (tally.differing, tally.logits) == (4, 12)
+    assert (tally.equal_columns, tally.columns) == (1, 4)
+    assert [line.partition("ndiff=")[2] for line in tally.lines] == [
+        "2 first=0 ref=3f800000 dut=00000000 ulp=1065353216",
+        "0",
+        "1 first=2 ref=40400000 dut=00000000 ulp=1077936128",
+        "1 first=2 ref=40c00000 dut=00000000 ulp=1086324736",
+    ]
+
+
+def test_isodiff_without_steps_is_not_run() -> None:
+    nothing = Outcome([], {})
+    assert _wrong(judge(nothing, nothing), []) == ("no steps", None, Verdict.NOT_RUN)
 
 
 def test_isodiff_what_does_not_come_back() -> None:

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from parity.model.generator import prompt_tokens
-from parity.probe import Found
+from parity.probe import Ask, Found
 from parity.status import Verdict
 from parity_probes.chunks import PROMPT, Chunks
-from parity_probes.rollback import Rollback, _spoiled
-from tests.probes.small_engine import opened, run_small
+from parity_probes.rollback import Rollback, _found, _spoiled, _Tally
+from tests.probes.small_engine import opened, run_small, small_model, small_side
 
 BOTH = ("moe-tiny", "hybrid-tiny")
 RED = ("control", "not needed: the run is red by itself")
@@ -158,6 +158,37 @@ def test_chunks_control_and_what_the_engine_lacks() -> None:
     ]
 
 
+REFUSED = "{0} tokens in one prefill: 1 to 10 are possible"
+
+
+def test_chunks_that_one_way_refuses_are_fed_by_the_next() -> None:
+    found = run_small(Chunks, "short prefill", chunks=(64, 7))
+    total = 3 * 67 * 24
+    assert said(found)[:2] == (
+        Verdict.SAME,
+        f"chunks of 64, 7: {total:,} of {total:,} keys, state equal",
+    )
+    assert ("refused", f"64 by prefill: {REFUSED.format(64)}") in found.facts
+    assert dict(found.facts)["calls"] == "for the prompt at the last size: rows 85, prefill 10"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "idle", "keys"), [((65,), "65", 0), ((66, 7, 65), "66, 65", 2 * 67 * 24)]
+)
+def test_chunks_that_every_way_refuses_are_not_called_the_same(
+    sizes: tuple[int, ...], idle: str, keys: int
+) -> None:
+    found = run_small(Chunks, "short prefill", chunks=sizes)
+    headline = f"chunks of {idle}: not run, refused in every way"
+    assert said(found) == (Verdict.NOT_RUN, headline, None, "", keys)
+    assert found.brief == headline
+    refused = [text for label, text in found.facts if label == "refused"]
+    assert len(refused) == 2 * len(sizes) - 2 * (7 in sizes)
+    assert "control" not in dict(found.facts)
+    red = run_small(Chunks, "short prefill", "attn", chunks=sizes)
+    assert red.verdict is (Verdict.DIVERGED if 7 in sizes else Verdict.NOT_RUN)
+
+
 def test_chunks_room_progress_and_states() -> None:
     _, side = opened(Chunks, chunks=(64, 7), more=3)
     engine: Any = side.engine
@@ -171,6 +202,8 @@ def test_chunks_room_progress_and_states() -> None:
         )
     ]
     assert engine.written == [68, 0] * 5  # four runs and the control
+    fed = [len(draft) for draft in engine.drafts]  # the control as the last run: rows of 7
+    assert fed == [64, *[*[7] * 9, 2] * 2]
     assert engine.drafts[0] == prompt_tokens(7, PROMPT, 32)[:64]
     _, twice = opened(Chunks, chunks=(64,), seeds=(7, 8))
     assert {one[2] for one in twice.engine.told if one[0].startswith("chunks")} == {4 * 67 * 24}
@@ -221,6 +254,15 @@ def test_rollback_of_a_recurrent_state(start: int) -> None:
 
 def test_rollback_at_position_zero_without_a_recurrent_state() -> None:
     found = run_small(Rollback, starts=(0,), more=5)
+    assert found.facts[-1][1].endswith("; 1 step in l0_v row 0 element 1, found there")
+
+
+def test_rollback_moves_an_element_of_the_state_after_the_draft() -> None:
+    """At position 0 no row stands before the draft, so its tokens are taken first."""
+    _, side = opened(Rollback, starts=(0,), sizes=(3, 2))
+    assert side.engine.written[-1] == 3
+    found, side = opened(Rollback, starts=(1,))
+    assert (found.verdict, side.engine.written[-1]) == (Verdict.SAME, 1)
     assert found.facts[-1][1].endswith("; 1 step in l0_v row 0 element 1, found there")
 
 
@@ -325,6 +367,32 @@ def test_rollback_controls_that_prove_nothing() -> None:
     assert dict(blind.facts)["controls"].startswith("3 of 4 red: no hist, no S, ")
 
 
+def test_rollback_a_control_that_is_blind_for_one_seed_is_blind() -> None:
+    def open_side(model: Any, positions: int) -> Any:
+        return small_side(["ignores s"] if model.seed == 7 else [], (), model, positions)
+
+    models = tuple(small_model("hybrid-tiny", seed) for seed in (7, 8))
+    found = Rollback().run(open_side, Ask(models=models, sizes=(2,), starts=(3,), more=2))
+    text = "control 'no S' was not red: a faulty rollback would not be seen"
+    assert (found.verdict, found.headline) == (Verdict.NOT_RUN, text)
+
+
+def test_rollback_without_a_control_is_not_run() -> None:
+    found = _found("rollback", Ask(models=(), sizes=(2,), starts=(3,)), _Tally())
+    text = "the control was not planted"
+    assert (found.verdict, found.headline, found.brief) == (Verdict.NOT_RUN, text, text)
+
+
+def test_rollback_shows_the_columns_of_every_check() -> None:
+    """Where the length is not restored nothing is run, so the last check has fewer columns."""
+    found = run_small(Rollback, "keeps length 2", sizes=(1,))
+    assert found.headline == "M = 1, accept 1: lengths (and 8 more) was not restored"
+    assert found.table == [
+        "M  logits  keys   KV rows  scales  lengths  2 further steps",
+        "1  equal   equal  DIFF     DIFF    DIFF     equal",
+    ]
+
+
 def test_rollback_seed_of_the_failure() -> None:
     found = run_small(Rollback, "hidden draft", sizes=(3, 2), seeds=(9, 8))
     assert found.failing == "--m 2 --seed 9"
@@ -344,6 +412,7 @@ def test_rollback_room_progress_and_steps() -> None:
             wanted.append((f"M {size} accept {accept}", done * keys, 27 * keys))
             done += count
     assert told == wanted
+    assert {type(one[2]) for one in told} == {int}
     far = opened(Rollback, sizes=(2,), starts=(4,), more=9)[1]
     assert far.engine.room == 4 + 2 + 9
 
@@ -412,5 +481,10 @@ def test_states_that_faulty_rollbacks_would_leave() -> None:
         "length kept": ["l2_k", "l2_v", "lengths"],
         "one layer too few": ["l1_hist", "l1_s"],
     }
+    short = {name: array for name, array in start.items() if name != "l1_hist"}
+    (*_, (name, fewer)) = _spoiled(short, tried)
+    assert (name, [part for part in names if part in fewer and fewer[part][0] == 9]) == (
+        *("one layer too few", ["l1_s"]),
+    )
     plain = {name: start[name] for name in ("lengths", "l2_k")}
     assert [name for name, _ in _spoiled(plain, plain)] == ["length kept"]
