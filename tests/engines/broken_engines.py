@@ -11,6 +11,7 @@ import numpy as np
 from parity.dump import Entry
 from parity.errors import InputError
 from parity.inject import move_element
+from parity.model.model import Model
 from parity.protocol import EngineSettings, Plan, Step
 from parity_cpu import Engine
 
@@ -203,6 +204,23 @@ def disturbed(step: Step, plan: Plan | None) -> Step:
     if plan is not None and len(plan.fields) == 2:
         move_element(step.logits, 3)
     return step
+
+
+class Unrepeatable(Engine):
+    """Every other engine has another logit, as with atomics that add in any order."""
+
+    made = 0
+
+    def load(self, model: Model, positions: int) -> None:
+        super().load(model, positions)
+        Unrepeatable.made += 1
+        self.odd = Unrepeatable.made % 2
+
+    def step(self, token: int, plan: Plan | None = None) -> Step:
+        step = super().step(token, plan)
+        if self.odd:
+            move_element(step.logits, 3)
+        return step
 
 
 class DisturbedState(Engine):
