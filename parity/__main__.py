@@ -142,10 +142,20 @@ def _internal(error: BaseException) -> NoReturn:
         traceback.print_exception(error)
     said = (str(error).splitlines() or [""])[0]
     fail(
-        f"internal error: {type(error).__name__}: {said}",
+        f"internal error: {type(error).__name__}: {said}{_raised_at(error)}",
         "set PARITY_TRACEBACK=1, run again and report what it prints",
         ExitStatus.USAGE,
     )
+
+
+def _raised_at(error: BaseException) -> str:
+    """File and line that raised it, as ``, in mine.py line 7``: it may be an engine's own."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return ""
+    return f", in {os.path.basename(trace.tb_frame.f_code.co_filename)} line {trace.tb_lineno}"
 
 
 if __name__ == "__main__":

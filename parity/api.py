@@ -359,7 +359,10 @@ def _token_ids(given: Any) -> list[int] | None:
         return None
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise InputError(f"tokens={given!r}: not token ids", "write tokens=[1, 2, 3]")
-    return [whole_number(token, "token") for token in given]
+    found = [whole_number(token, "token") for token in given]
+    if not found:
+        raise InputError("tokens is empty: a prompt has one token or more", "leave tokens out")
+    return found
 
 
 def _names(name: str, given: Sequence[str]) -> Sequence[str]:
@@ -370,11 +373,11 @@ def _names(name: str, given: Sequence[str]) -> Sequence[str]:
 
 def _numbers(name: str, given: Numbers) -> tuple[int, ...]:
     """One number or several, each once; InputError for what is none or below 1."""
-    found = (given,) if isinstance(given, int) else tuple(given)
-    bad = next((one for one in found if isinstance(one, bool) or not isinstance(one, int)), None)
-    if bad is not None or min(found, default=1) < (0 if name == "pos" else 1):
+    found = tuple(given) if isinstance(given, Iterable) else (given,)
+    bad = any(isinstance(one, bool) or not hasattr(one, "__index__") for one in found)
+    if bad or min(found, default=1) < (0 if name == "pos" else 1):
         raise InputError(f"{name}={given!r}: not numbers from 1", f"write {name}=4 or a list")
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(map(int, found)))
 
 
 def _some(name: str, found: tuple[int, ...]) -> tuple[int, ...]:

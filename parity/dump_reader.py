@@ -186,11 +186,15 @@ class _Reader:
 
     def _read_record(self, line: str) -> None:
         entry = _entry(line, self._cut)
-        if entry is not None:
+        if entry is not None and not self._lost_its_type(entry):
             self._begin_run(self._line)
             self._records.add([entry])
         elif not self._left_out():
             self._refuse(*explain(line, self._line, self._cut, set()))
+
+    def _lost_its_type(self, entry: Entry) -> bool:
+        """Whether this line is cut before the column that the records above it have."""
+        return self._cut and entry.type is None and len(self._kinds.types) > 1
 
     def _left_out(self) -> bool:
         """Whether this line is cut and need not be whole; then the header says so."""

@@ -24,7 +24,7 @@ from parity.provenance import code_notes
 from parity.retrace import Found, Retrace, Wanted
 from parity.run import Run, Side, SideRun, run_side, tokens_for_dut
 from parity.stability import RUNS, call_unstable, unlike_state
-from parity.states import compare_states, differing_rows, differing_weights
+from parity.states import compare_states, differing_rows, differing_weights, unlike_row
 from parity.status import Level, Verdict
 from parity.stopped import kept_when_stopped
 from parity.tree import CONTAMINATED, Stability, StateDiff, Tree
@@ -60,7 +60,10 @@ def diff_engines(ref: Side, dut: Side, run: Run, ask: Ask) -> Tree:
     contaminated = tree.reason == CONTAMINATED
     if tree.verdict is Verdict.DIVERGED:
         forcing = explain(tree, starts, (ref_run.dump, dut_run.dump), anew=contaminated)
-        if contaminated and tree.verdict is Verdict.DIVERGED:
+        unlike = unlike_row(ref_run.start or {}, dut_run.start or {})
+        if contaminated and unlike:
+            tree.notes.append(f"decoding from the ref's state was not tried: {unlike}")
+        elif contaminated and tree.verdict is Verdict.DIVERGED:
             known = None if run.dump_prefill else forcing  # details stand at other keys
             tree.decode = _decode_from_ref(starts[0], ref_run, dut, ask, known)
     if tree.verdict is Verdict.SAME:
@@ -257,7 +260,8 @@ def add_weights(tree: Tree, ref: Side, dut: Side) -> None:
     names = differing_weights(ref.weights, dut.weights)
     if not names:
         return
-    text = f"weights differ in {len(names):,} tensors, first {names[0]}"
+    tensors = "1 tensor" if len(names) == 1 else f"{len(names):,} tensors"
+    text = f"weights differ in {tensors}, first {names[0]}"
     tree.notes = [note for note in tree.notes if not note.startswith("weights differ")] + [text]
     if tree.verdict is Verdict.SAME:
         _diverge(tree, text)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from parity.baseline_fixture import ParityBaseline
+    from parity.baseline.fixture import ParityBaseline
 
 UPDATE, STORE, INI = "--parity-update", "--parity-store", "parity_store"
 DEFAULT_STORE = ".parity-store"
@@ -85,7 +85,7 @@ def parity_baseline(request: pytest.FixtureRequest) -> ParityBaseline:
 
     A test without an accepted baseline fails; ``pytest --parity-update`` accepts.
     """
-    from parity.baseline_fixture import ParityBaseline
+    from parity.baseline.fixture import ParityBaseline
 
     config, node = request.config, request.node
     made = ParityBaseline(store_folder(config), node.nodeid, update=bool(config.getoption(UPDATE)))

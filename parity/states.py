@@ -47,9 +47,17 @@ def unlike_form(ref: Mapping[str, np.ndarray], dut: Mapping[str, np.ndarray]) ->
     side can take over the other's state."""
     for name in dict.fromkeys([*ref, *dut]):
         sides = (ref.get(name), dut.get(name))
-        texts = ["none" if a is None else f"{a.dtype}{list(a.shape)}" for a in sides]
+        texts = ["none" if a is None else _form(a) for a in sides]
         if texts[0] != texts[1]:
             return f"{name}: ref {texts[0]}, dut {texts[1]}"
+    return ""
+
+
+def unlike_row(ref: Mapping[str, np.ndarray], dut: Mapping[str, np.ndarray]) -> str:
+    """The first part that both hold with another dtype or shape of a row; "" where none is."""
+    for name in ref:
+        if name in dut and not _same_form(ref[name], dut[name]):
+            return f"{name}: ref {_form(ref[name])}, dut {_form(dut[name])}"
     return ""
 
 
@@ -67,13 +75,17 @@ def _part(name: str, ref: np.ndarray | None, dut: np.ndarray | None) -> StatePar
         side = "ref" if ref is None else "dut"
         return StatePart(name, rows, max(rows, 1), 0, f"missing in {side}")
     if not _same_form(ref, dut):
-        note = f"ref {ref.dtype}{list(ref.shape)}, dut {dut.dtype}{list(dut.shape)}"
+        note = f"ref {_form(ref)}, dut {_form(dut)}"
         rows = len(np.atleast_1d(ref))
         return StatePart(name, rows, max(rows, 1), 0, note)
     changed = _changed_rows(ref, dut)
     lengths = [len(np.atleast_1d(side)) for side in (ref, dut)]
     note = "" if lengths[0] == lengths[1] else f"ref {lengths[0]} rows, dut {lengths[1]}"
     return StatePart(name, max(lengths), len(changed), changed[0] if changed else None, note)
+
+
+def _form(part: np.ndarray) -> str:
+    return f"{part.dtype}{list(part.shape)}"
 
 
 def _same_form(ref: np.ndarray, dut: np.ndarray) -> bool:

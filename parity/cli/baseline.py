@@ -158,7 +158,7 @@ def _engine_result(
     typed: str, spec: Runnable, settings: dict[str, Any], trust: Trust, progress: Progress
 ) -> tuple[Dump, Facts]:
     from parity.baseline import RUN, Facts
-    from parity.baseline_run import FEWEST_RUNS, capture, measure, wanted_keys
+    from parity.baseline.runs import FEWEST_RUNS, capture, measure, wanted_keys
     from parity.engine_diff import start_of
 
     if trust.runs < FEWEST_RUNS:
@@ -239,7 +239,7 @@ def header_settings(dump: Dump) -> dict[str, Any] | None:
 
 def _judge(stored: Stored, spec: Spec, ask: Ask, progress: Progress) -> Tree:
     from parity.baseline import judge_written, require_same_input
-    from parity.baseline_run import judge_run, require_same_run
+    from parity.baseline.runs import judge_run, require_same_run
     from parity.sides import dump_of
 
     if isinstance(spec, EngineSpec) or (isinstance(spec, ProgramSpec) and _talks(spec)):

@@ -34,7 +34,7 @@ _RUN = {
 }
 
 
-@click.group()
+@click.group(no_args_is_help=False)
 def baseline() -> None:
     """Keep accepted results, and hold later runs to them. Nothing is ever overwritten."""
 

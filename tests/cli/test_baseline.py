@@ -324,3 +324,6 @@ def test_the_group_says_what_it_does() -> None:
     for name in ("save", "check", "list", "show", "promote"):
         assert f"\n  {name} " in result.stdout
     assert run_cli("baseline", "sav").status == 2
+    result = run_cli("baseline")
+    assert (result.status, result.stdout) == (2, "")
+    assert result.stderr == "parity: Missing command\n  next: parity baseline --help\n"

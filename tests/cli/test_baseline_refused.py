@@ -288,6 +288,13 @@ def test_the_accepted_entry(store: Path) -> None:
         refused(check(store, "x", "--accepted", given), f"the entry on hand is {digest[:12]} (1)")
 
 
+def test_a_tensor_file_is_no_side(store: Path, tmp_path: Path) -> None:
+    saved(store)
+    path = tmp_path / "x.npz"
+    path.write_bytes(b"PK")
+    refused(check(store, "x", "--engine", str(path)), f"{path}: a tensor file says nothing of its")
+
+
 def test_an_engine_that_is_not_here(store: Path, tmp_path: Path) -> None:
     saved(store)
     out = tmp_path / "r.json"

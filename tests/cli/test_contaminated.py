@@ -134,6 +134,18 @@ def test_a_part_that_one_side_lacks(tmp_path: Path) -> None:
     assert (status, tree.reason, tree.states[0].first) == (1, CONTAMINATED, "l0_hist row 0")
 
 
+def test_a_part_of_another_shape_is_not_handed_over(tmp_path: Path) -> None:
+    status, tree, _ = diff(tmp_path, "OtherShape")
+    assert (status, tree.reason, tree.states[0].first) == (
+        1,
+        CONTAMINATED,
+        "l0_k row 0 (position 0)",
+    )
+    assert tree.decode is None
+    text = "decoding from the ref's state was not tried: l0_k: ref int8[32, "
+    assert any(note.startswith(text) for note in tree.notes)
+
+
 def test_decode_that_is_wrong_too_is_named_as_such(tmp_path: Path) -> None:
     """From the ref's state the decode steps show their own fault, at its own key."""
     dut = "TrapAndFault@variant=rsqrt@key=t33_l1_attn"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -355,12 +356,12 @@ def test_cpu_engine_without_a_cache_says_so_in_one_line(tmp_path: Path) -> None:
 )
 def test_red_engine_that_raises_is_never_a_verdict(engine: str, message: str) -> None:
     result = run_cli("diff", *SHORT, "--dut", faulty(engine))
-    assert said(result) == (
-        2,
-        "",
-        f"parity: internal error: {message}\n"
-        "  next: set PARITY_TRACEBACK=1, run again and report what it prints\n",
+    assert (result.status, result.stdout) == (2, "")
+    wanted = (
+        rf"parity: internal error: {re.escape(message)}, in engines_for_tests\.py line [0-9]+\n"
+        r"  next: set PARITY_TRACEBACK=1, run again and report what it prints\n"
     )
+    assert re.fullmatch(wanted, result.stderr)
 
 
 def test_traceback_on_request_keeps_the_status(monkeypatch: pytest.MonkeyPatch) -> None:

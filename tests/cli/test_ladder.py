@@ -96,7 +96,7 @@ def test_emulated_rungs_are_labelled(tmp_path: Path, clean: tuple[Result, dict[s
     ("engine", "status", "verdict", "headline"),
     [
         ("faults:FlippedWeight", 1, "diverged", "DIVERGED  exact: first at t0_l2_qrope"),
-        ("faults:UnusedWeight", 1, "diverged", "DIVERGED  exact: weights differ in 1 tensors"),
+        ("faults:UnusedWeight", 1, "diverged", "DIVERGED  exact: weights differ in 1 tensor"),
         ("variant_engines:Wandering", 1, "same", "DIVERGED  exact: another token at t32"),
         ("variant_engines:Unmoved", 3, "not_run", "NOT RUN  exact: the control did not fire"),
     ],

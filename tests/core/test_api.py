@@ -198,6 +198,7 @@ REFUSED: dict[str, tuple[tuple[Any, Any], dict[str, Any], str]] = {
     "bad token": (("cpu", "cpu"), {"tokens": [-1]}, "token -1"),
     "half a token": (("cpu", "cpu"), {"tokens": [1.5, 2]}, "token 1.5: not an integer from 0"),
     "tokens as text": (("cpu", "cpu"), {"tokens": "1,2"}, "tokens='1,2': not token ids"),
+    "no prompt": (("cpu", "cpu"), {"tokens": []}, "tokens is empty"),
     "one token": (("cpu", "cpu"), {"tokens": 5}, "tokens=5: not token ids"),
     "rows of tokens": (("cpu", "cpu"), {"tokens": np.ones((1, 3), int)}, "token array([1, 1, 1])"),
     "n as text": (("cpu", "cpu"), {"n": "3"}, "n '3': not an integer from 0"),
@@ -361,6 +362,11 @@ def test_isodiff_finds_what_the_command_finds(tmp_path: Path) -> None:
     assert repr(found).startswith("<ProbeResult isodiff and rollback same, ")
 
 
+def test_isodiff_takes_numbers_from_an_array() -> None:
+    found = parity.isodiff("cpu", m=np.array([2]), pos=np.int64(33))  # type: ignore[arg-type]
+    assert (found.verdict, found.compared) == ("same", 92)
+
+
 def test_isodiff_without_the_capability_is_not_run() -> None:
     found = parity.isodiff(Deaf, 2)
     assert (found.verdict, int(found.exit_status), found.compared) == ("not_run", 3, 0)
@@ -371,6 +377,7 @@ def test_isodiff_without_the_capability_is_not_run() -> None:
 ISODIFF: dict[str, tuple[dict[str, Any], str]] = {
     "no m": ({"m": ()}, "m is empty"),
     "m of 0": ({"m": 0}, "m=0: not numbers from 1"),
+    "m and a half": ({"m": 2.5}, "m=2.5: not numbers from 1"),
     "m as a text": ({"m": "2..8"}, "m='2..8': not numbers"),
     "no position": ({"pos": []}, "pos is empty"),
     "no seed": ({"seeds": 0}, "seeds 0: nothing to run"),

@@ -141,12 +141,17 @@ def test_the_next_step_of_a_short_hash_says_that_the_line_may_be_cut() -> None:
     [
         *("t31_l7_ffn 3fa9c1", "t31_l7_ffn", "t31", f"t31_l7_ffn {HASH} f32[4,3"),
         *(f"t31_l7_ffn {HASH} f32", f"t31_l7_ffn {HASH} f32[4] nonfinite=3@1"),
+        *(f"t31_l7_ffn {HASH}", f"t31_l7_ffn {HASH} "),  # the records above it have a type
     ],
 )
 def test_a_record_torn_by_the_end_of_the_file_is_truncated(torn: str) -> None:
     message, next_step = refusal(TEXT + torn)
     assert message.startswith("dut.dump line 7: truncated")
     assert next_step == "write the dump again; line 7 may be cut"
+
+
+def test_a_last_record_of_two_columns_is_whole_where_all_have_two() -> None:
+    assert len(parse(f"t0_l0_q {HASH}\nt0_l0_k {HASH}").entries) == 2
 
 
 @pytest.mark.parametrize("torn", ["# greedy 32:6", "# segment B"])

@@ -113,6 +113,7 @@ def test_a_cut_line_is_left_out_on_request_and_the_header_says_so() -> None:
         b"# greedy 0:",
         b"# segment A",
         b"t",
+        b"t0_l0_x 0123456789abcdef",
         b"t0_l0_x 0123456789abcdef nonfin",
     ):
         text = CUT[: CUT.rindex(b"\n") + 1] + torn
@@ -125,7 +126,7 @@ def test_only_the_last_line_may_be_cut() -> None:
     for text in (CUT + b"\n", b"t0_l0_x 0123\n" + CUT, CUT + b"\0"):
         with pytest.raises(InputError):
             parse_dump(text, "x", partial=True)
-    whole = CUT.replace(b"t0_l0_x 0123456789", b"t0_l0_x 0123456789abcdef")
+    whole = CUT.replace(b"t0_l0_x 0123456789", b"t0_l0_x 0123456789abcdef f32[4]")
     assert "partial" not in parse_dump(whole, "x", partial=True).header
 
 

@@ -107,3 +107,18 @@ class NoHist(Engine):
 
     def write_state(self, state: Any) -> None:
         super().write_state({"l0_hist": np.zeros_like(self._state.layers[0]["hist"]), **state})
+
+
+class OtherShape(Engine):
+    """Gives its first K rows out in another shape than the ref, and takes only that one back."""
+
+    def read_state(self) -> dict[str, Any]:
+        state = super().read_state()
+        return {**state, "l0_k": state["l0_k"].reshape(len(state["l0_k"]), -1)}
+
+    def write_state(self, state: Any) -> None:
+        own = super().read_state()["l0_k"]
+        rows = state["l0_k"].reshape(-1, *own.shape[1:])
+        if state["l0_k"].ndim != 2:
+            raise ValueError("l0_k has another shape")
+        super().write_state({**state, "l0_k": rows})

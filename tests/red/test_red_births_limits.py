@@ -107,7 +107,7 @@ def test_other_tokens_are_the_source() -> None:
 def test_flipped_weight_is_born_at_its_projection() -> None:
     tree = compared(f"{FAULTS}:FlippedWeight", run_of("moe-tiny"))
     assert born(tree) == [f"t{pos}_l2_qrope" for pos in (3, 4, 5)]
-    assert "weights differ in 1 tensors, first layers.2.q_proj.qs" in tree.notes
+    assert "weights differ in 1 tensor, first layers.2.q_proj.qs" in tree.notes
 
 
 # --- hidden inputs --------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ def test_clean_pair_is_same(tmp_path: Path) -> None:
 def test_flipped_weight_bit_is_found_at_the_key_it_feeds(tmp_path: Path) -> None:
     status, tree = diff(tmp_path, f"{FAULTS}:FlippedWeight", "--prefill", "ref")
     assert (status, tree.first) == (1, "t32_l2_qrope")
-    assert "weights differ in 1 tensors, first layers.2.q_proj.qs" in tree.notes
+    assert "weights differ in 1 tensor, first layers.2.q_proj.qs" in tree.notes
     assert tree.elements is not None
     assert tree.elements.differ > 0
     assert [row.key for row in tree.inputs] == ["t32_l2_nrm"]
@@ -53,7 +53,7 @@ def test_flipped_weight_bit_contaminates_the_start(tmp_path: Path) -> None:
 def test_unused_weight_shows_in_the_digest_alone(tmp_path: Path) -> None:
     status, tree = diff(tmp_path, f"{FAULTS}:UnusedWeight")
     assert (status, tree.verdict, tree.first) == (1, "diverged", None)
-    assert tree.reason == "weights differ in 1 tensors, first embed.qs"
+    assert tree.reason == "weights differ in 1 tensor, first embed.qs"
     assert tree.counts.same == tree.counts.total == 184
 
 

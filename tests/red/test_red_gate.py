@@ -98,7 +98,7 @@ def test_the_op_behind_the_key_is_named() -> None:
         ("WideLogits", "t5_logits", "the logits returned differ"),
         ("ShortRows", "t10_logits", "7 rows for 8 tokens"),
         ("Shaky", "t4_l0_x", "a key differs, and another run of it is not the same"),
-        ("OtherWeights", "", "weights differ in 1 tensors, first final_norm"),
+        ("OtherWeights", "", "weights differ in 1 tensor, first final_norm"),
     ],
 )
 def test_other_bits_with_a_tap(candidate: str, first: str, what: str) -> None:

@@ -198,7 +198,8 @@ class DiffCase:
         if outcome.effect == HELD:
             outcome.right = _names(tree, outcome.wanted)
         if self.held:
-            text = f"weights differ in {len(self.held):,} tensors, first "
+            plural = "" if len(self.held) == 1 else "s"
+            text = f"weights differ in {len(self.held):,} tensor{plural}, first "
             noted = [note for note in tree.notes if note.startswith(text)]
             outcome.digest = any(note.removeprefix(text) in self.held for note in noted)
         births = tree.births

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from parity.baseline import KIND, Stored, add_elements, differing, header_notes, require_green
-from parity.baseline_arrays import array_digest
-from parity.baseline_states import digested
+from parity.baseline.arrays import array_digest
+from parity.baseline.states import digested
 from parity.comparison import compare_dumps
 from parity.drill import Start
 from parity.dump import Dump

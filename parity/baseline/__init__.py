@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from parity.baseline_arrays import Arrays, arrays_dump, arrays_text, carried, read_arrays
-from parity.baseline_states import digested, read_states, states_text
+from parity.baseline.arrays import Arrays, arrays_dump, arrays_text, carried, read_arrays
+from parity.baseline.states import digested, read_states, states_text
 from parity.comparison import compare_dumps, exit_status
 from parity.dump import PARTIAL, Dump, TensorType
 from parity.dump_reader import parse_dump
