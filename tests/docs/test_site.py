@@ -60,6 +60,19 @@ def test_red_build(tmp_path: Path, page: str, problem: str) -> None:
     assert problem in output
 
 
+def pages_named_twice(text: str) -> list[str]:
+    """Pages that the navigation of mkdocs.yml names more than once."""
+    named = re.findall(r": (\S+\.md)$", NAV.search(text)[0], re.MULTILINE)  # type: ignore[index]
+    return sorted({page for page in named if named.count(page) > 1})
+
+
+def test_no_page_stands_twice_in_the_navigation() -> None:
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert pages_named_twice(text) == []
+    again = text.replace("nav:\n", "nav:\n  - Again: gate.md\n", 1)
+    assert pages_named_twice(again) == ["gate.md"]
+
+
 def test_red_page_outside_the_navigation(tmp_path: Path) -> None:
     folder = small_site(tmp_path, "# A\n")
     (folder / "docs" / "lost.md").write_text("# Lost\n")
