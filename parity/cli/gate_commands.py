@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from parity.cli.options import MODEL, command_line, with_options
+from parity.cli.options import GITHUB, MODEL, command_line, with_options
 
 _SIDES = (
     click.option(
@@ -52,6 +52,8 @@ _EVIDENCE = (
     click.option(
         "--json", "json_path", metavar="FILE", help="Write the evidence as JSON (- is stdout)."
     ),
+    click.option("--junit", "junit_path", metavar="FILE", help="Write JUnit XML."),
+    GITHUB,
     click.option("-q", "--quiet", is_flag=True, help="One line."),
 )
 

@@ -15,12 +15,12 @@ def gate_line(record: Record) -> str:
     """The one line of ``-q``."""
     whole = record["statistics"]["all"]
     ratio = "" if whole is None else f", ratio {_interval(whole)}"
-    return f"{record['verdict']}: {_headline(record)}{ratio}"
+    return f"{record['verdict']}: {gate_headline(record)}{ratio}"
 
 
 def gate_lines(record: Record, kept: str | None, address: str) -> list[str]:
     """The whole report. ``kept``: where the evidence stands, None where it could not be kept."""
-    lines = [f"{record['verdict'].upper()}  {_headline(record)}", ""]
+    lines = [f"{record['verdict'].upper()}  {gate_headline(record)}", ""]
     for label, text in _facts(record):
         lines += _fact(label, text)
     if record["statistics"]["all"] is not None:
@@ -33,7 +33,7 @@ def gate_lines(record: Record, kept: str | None, address: str) -> list[str]:
     return [*lines, *_fact("time", f"{record['seconds']:,.1f} s")]
 
 
-def _headline(record: Record) -> str:
+def gate_headline(record: Record) -> str:
     """Who against whom, and what was found."""
     names = f"{record['candidate'].get('spec')} against {record['base'].get('spec')}"
     emulated = [role for role in ("base", "candidate") if record[role].get("emulated") == "yes"]

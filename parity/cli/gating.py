@@ -6,14 +6,25 @@ import json
 import math
 import os
 import time
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from parity.cli.baseline_listing import require_outside
+from parity.cli.gate_checks import NAME, gate_checks
 from parity.cli.gate_text import gate_line, gate_lines
 from parity.cli.probing import parse_sizes
-from parity.cli.reporting import require_writable_reports, write_lines
+from parity.cli.reporting import (
+    CHECK_REPORTS,
+    Reports,
+    report_paths,
+    require_writable_reports,
+    write_check_reports,
+    write_checks_not_run,
+    write_lines,
+)
+from parity.cli.rerunning import rerun
 from parity.errors import InputError, NotRunError, ParityError
 from parity.presenting import STDOUT
 from parity.progress import Progress
@@ -28,6 +39,16 @@ if TYPE_CHECKING:
 
 Specs = tuple[Runnable, Runnable]
 CHOSEN = "no CUDA device works here: the base is emu (--engine cuda says why)"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is to be reported where. ``reproduce``: the line that makes the gate again."""
+
+    reproduce: str
+    json_path: str | None
+    reports: Reports
+    quiet: bool
 
 
 def run_gate_command(
@@ -45,25 +66,28 @@ def run_gate_command(
     """Run ``parity gate``; returns the exit status of the verdict."""
     from parity.store import DEFAULT_FOLDER, Store
 
-    require_writable_reports(json_path)
+    reports = report_paths(options, CHECK_REPORTS)
+    require_writable_reports(json_path, *reports.values())
     store = Store(folder or Path(DEFAULT_FOLDER))
-    require_outside(store.path, json_path)
+    for path in (json_path, *reports.values()):
+        require_outside(store.path, path)
+    wanted = Wanted(rerun(typed), json_path, reports, quiet)
     if show is not None:
-        return _show(store, show, fast, json_path, quiet)
+        return _show(store, show, fast, wanted)
     if fast is None:
         raise InputError("nothing to try: --fast is missing", "name variants or an engine")
     specs, notes = _specs(fast, base)
-    return _run(typed, specs, notes, store, name, json_path, quiet, options)
+    return _run(typed, specs, notes, store, name, wanted, options)
 
 
-def _show(store: Store, name: str, fast: str | None, json_path: str | None, quiet: bool) -> int:
+def _show(store: Store, name: str, fast: str | None, wanted: Wanted) -> int:
     """What a gate found before, from verified bytes; the status is that of its verdict."""
     from parity.gate.evidence import KIND, check_record
 
     if fast is not None:
         raise InputError("--show with --fast: one shows, the other runs", "leave one out")
     entry = store.latest(KIND, name)
-    return _report(check_record(entry), entry, store, json_path, quiet)
+    return _report(check_record(entry), entry, store, wanted)
 
 
 def _specs(fast: str, base: str | None) -> tuple[Specs, tuple[str, ...]]:
@@ -116,8 +140,7 @@ def _run(
     notes: tuple[str, ...],
     store: Store,
     name: str,
-    json_path: str | None,
-    quiet: bool,
+    wanted: Wanted,
     options: dict[str, Any],
 ) -> int:
     from parity.gate.evidence import Asked, default_name, keep, record_of, require_name
@@ -128,19 +151,20 @@ def _run(
     store.require_writable()
     began = time.monotonic()
     try:
-        with Progress(quiet=quiet) as progress:
+        with Progress(quiet=wanted.quiet) as progress:
             gate = _gate(settings, specs, progress)
     except NotRunError as error:
-        _write_not_run(error, typed, json_path)
+        _write_not_run(error, typed, wanted.json_path)
+        write_checks_not_run(error, NAME, wanted.reproduce, wanted.reports)
         raise
     asked = Asked(typed, options["model"], time.monotonic() - began, notes)
     record = record_of(gate, settings, asked)
     try:
         entry = keep(store, name, record)
     except ParityError:
-        _report(record, None, store, json_path, quiet)  # what was found is not lost with the store
+        _report(record, None, store, wanted)  # what was found is not lost with the store
         raise
-    return _report(record, entry, store, json_path, quiet)
+    return _report(record, entry, store, wanted)
 
 
 def _gate(settings: Settings, specs: Specs, progress: Progress) -> Gate:
@@ -168,17 +192,16 @@ def _write_not_run(error: NotRunError, typed: str, json_path: str | None) -> Non
     write_lines(json.dumps(record, indent=1).splitlines(), json_path)
 
 
-def _report(
-    record: Record, entry: Entry | None, store: Store, json_path: str | None, quiet: bool
-) -> int:
+def _report(record: Record, entry: Entry | None, store: Store, wanted: Wanted) -> int:
     kept = None if entry is None else f"{store.path}: {entry.name}, entry {entry.seq}"
-    if json_path is not None:
+    if wanted.json_path is not None:
         text = json.dumps({**record, "evidence": _place(entry)}, indent=1)
-        write_lines(text.splitlines(), json_path)
-    if json_path != STDOUT:
+        write_lines(text.splitlines(), wanted.json_path)
+    if STDOUT not in (wanted.json_path, *wanted.reports.values()):
         address = entry.address if entry else ""
-        lines = [gate_line(record)] if quiet else gate_lines(record, kept, address)
+        lines = [gate_line(record)] if wanted.quiet else gate_lines(record, kept, address)
         write_lines(lines, STDOUT)
+    write_check_reports(gate_checks(record, wanted.reproduce), wanted.reports)
     return int(record["exit_status"])
 
 
