@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from parity.errors import InputError
-from parity.fnv import fnv1a64_array
+from parity.fnv import BASES, fnv1a64_array
 from parity.inject import move_element
 from parity.protocol import Plan, Step
 from parity_cpu import Engine
@@ -252,10 +252,28 @@ class MarkOutlastsLoad(Engine):
         return step
 
 
+class OneBasis(Engine):
+    """Hashes all but the logits from one basis, whichever was asked for."""
+
+    def step(self, token: int, plan: Plan | None = None) -> Step:
+        if plan is None or plan.basis == BASES["fnv1a64"]:
+            return super().step(token, plan)
+        step = super().step(token, replace(plan, basis=BASES["fnv1a64"]))
+        *others, logits = step.entries
+        digest = fnv1a64_array(step.logits, plan.basis)
+        return replace(step, entries=[*others, replace(logits, digest=digest)])
+
+
 BROKEN = (
     Broken("no name", "members", Nameless, "name is ''"),
     Broken("no version", "members", Unversioned, "version is None"),
     Broken("no Step", "shapes", with_step(lookalike), "a SimpleNamespace, not a Step"),
+    Broken(
+        "one basis for all but the logits",
+        "entries_are_typed",
+        OneBasis,
+        "t0_l0_nrm: one digest from two bases, which no bytes have",
+    ),
     Broken(
         "a prefill that leaves another row",
         "prefill_equals_steps",
