@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
@@ -24,7 +25,7 @@ from parity.provenance import code_notes
 from parity.retrace import Found, Retrace, Wanted
 from parity.run import Run, Side, SideRun, run_side, tokens_for_dut
 from parity.stability import RUNS, call_unstable, unlike_state
-from parity.states import compare_states, differing_rows, differing_weights, unlike_row
+from parity.states import compare_states, differing_rows, differing_weights
 from parity.status import Level, Verdict
 from parity.stopped import kept_when_stopped
 from parity.tree import CONTAMINATED, Stability, StateDiff, Tree
@@ -60,12 +61,10 @@ def diff_engines(ref: Side, dut: Side, run: Run, ask: Ask) -> Tree:
     contaminated = tree.reason == CONTAMINATED
     if tree.verdict is Verdict.DIVERGED:
         forcing = explain(tree, starts, (ref_run.dump, dut_run.dump), anew=contaminated)
-        unlike = unlike_row(ref_run.start or {}, dut_run.start or {})
-        if contaminated and unlike:
-            tree.notes.append(f"decoding from the ref's state was not tried: {unlike}")
-        elif contaminated and tree.verdict is Verdict.DIVERGED:
+        if contaminated and tree.verdict is Verdict.DIVERGED:
             known = None if run.dump_prefill else forcing  # details stand at other keys
-            tree.decode = _decode_from_ref(starts[0], ref_run, dut, ask, known)
+            with noted_where_not_tried(tree):
+                tree.decode = _decode_from_ref(starts[0], ref_run, dut, ask, known)
     if tree.verdict is Verdict.SAME:
         check_control(tree, starts[1], ref_run.dump, dut_run.dump, ask.seed)
     add_code_notes(tree)
@@ -265,6 +264,15 @@ def add_weights(tree: Tree, ref: Side, dut: Side) -> None:
     tree.notes = [note for note in tree.notes if not note.startswith("weights differ")] + [text]
     if tree.verdict is Verdict.SAME:
         _diverge(tree, text)
+
+
+@contextmanager
+def noted_where_not_tried(tree: Tree) -> Iterator[None]:
+    """Decoding from the ref's state only adds to a red tree: where the dut cannot, it says so."""
+    try:
+        yield
+    except NotRunError as error:
+        tree.notes.append(f"decoding from the ref's state was not tried: {error.message}")
 
 
 def _decode_from_ref(

@@ -14,12 +14,14 @@ import numpy as np
 
 from parity import __version__
 from parity.dump import FORMAT, MAIN, PARTIAL, Dump, Entry, TensorType
+from parity.errors import NotRunError
 from parity.families import count_keys, dumped_fields
 from parity.fnv import BASES
 from parity.greedy import format_greedy
 from parity.model.model import Model, model_digest
 from parity.protocol import Engine, EngineSettings, Plan, Step
 from parity.provenance import PACKAGES, packages_of
+from parity.states import unlike_row
 
 State = dict[str, np.ndarray]
 Progressing = Callable[[str, int, int], None]
@@ -98,6 +100,16 @@ class Side:
         """Take over a state; the capability was checked before the run."""
         self.engine.reset()
         self.engine.write_state(state)  # type: ignore[attr-defined]
+
+    def take_over(self, state: State) -> None:
+        """Take over the state of the other side; NotRunError where its rows have another form."""
+        self.engine.reset()
+        other = unlike_row(state, self.read_state() or {})
+        if other:
+            raise NotRunError(
+                f"{self.spec} cannot take over the ref's state: {other}", "use --prefill own"
+            )
+        self.write_state(state)
 
 
 @dataclass
@@ -209,7 +221,7 @@ class _Collected:
         return self._choose(steps[-1], self.run.start - 1)
 
     def take_over(self, state: State) -> int:
-        self.side.write_state(state)
+        self.side.take_over(state)
         self.position = self.run.start
         return -1
 

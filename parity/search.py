@@ -19,6 +19,7 @@ from parity.engine_diff import (
     explain,
     explain_layer,
     need_states,
+    noted_where_not_tried,
     run_facts,
     start_of,
     unstable_start,
@@ -56,7 +57,8 @@ def bisect_engines(ref: Side, dut: Side, run: Run, ask: Ask) -> Tree:
         _confirm(tree, starts, (ref_run.dump, dut_run.dump))
     if tree.verdict is Verdict.DIVERGED and tree.reason == CONTAMINATED:
         handed = replace(run, prefill="ref", dump_prefill=False)
-        tree.decode = bisect_engines(ref, dut, handed, ask)
+        with noted_where_not_tried(tree):
+            tree.decode = bisect_engines(ref, dut, handed, ask)
         tree.births = _unsearched(tree.births)
     tree.run, tree.reproduce = run_facts(run, ref_run.fed), ask.reproduce
     if tree.verdict is Verdict.SAME:

@@ -134,16 +134,29 @@ def test_a_part_that_one_side_lacks(tmp_path: Path) -> None:
     assert (status, tree.reason, tree.states[0].first) == (1, CONTAMINATED, "l0_hist row 0")
 
 
-def test_a_part_of_another_shape_is_not_handed_over(tmp_path: Path) -> None:
-    status, tree, _ = diff(tmp_path, "OtherShape")
+@pytest.mark.parametrize("options", [(), ("--dump-prefill",), ("--bisect",)], ids=" ".join)
+def test_a_part_of_another_shape_is_not_handed_over(
+    tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    status, tree, _ = diff(tmp_path, "OtherShape", *options)
     assert (status, tree.reason, tree.states[0].first) == (
         1,
         CONTAMINATED,
         "l0_k row 0 (position 0)",
     )
     assert tree.decode is None
-    text = "decoding from the ref's state was not tried: l0_k: ref int8[32, "
-    assert any(note.startswith(text) for note in tree.notes)
+    text = "decoding from the ref's state was not tried: "
+    told = next(note for note in tree.notes if note.startswith(text))
+    assert "l0_k: ref int8[32, " in told
+
+
+@pytest.mark.parametrize("options", [(), ("--bisect",)], ids=" ".join)
+def test_a_state_of_another_shape_cannot_be_asked_for(options: tuple[str, ...]) -> None:
+    words = ("diff", "--ref", "cpu", "--dut", f"{FAULTS}:OtherShape", *SHORT, "--prefill", "ref")
+    result = run_cli(*words, *options)
+    assert result.status == 3
+    assert "OtherShape cannot take over the ref's state: l0_k: ref int8[32, " in result.stderr
+    assert "next: use --prefill own" in result.stderr
 
 
 def test_decode_that_is_wrong_too_is_named_as_such(tmp_path: Path) -> None:

@@ -114,7 +114,8 @@ class OtherShape(Engine):
 
     def read_state(self) -> dict[str, Any]:
         state = super().read_state()
-        return {**state, "l0_k": state["l0_k"].reshape(len(state["l0_k"]), -1)}
+        rows, heads, dim = state["l0_k"].shape
+        return {**state, "l0_k": state["l0_k"].reshape(rows, heads * dim)}
 
     def write_state(self, state: Any) -> None:
         own = super().read_state()["l0_k"]
