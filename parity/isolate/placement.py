@@ -115,7 +115,7 @@ def place(decode: Decode, fields: Collection[str], inject: Injection | None = No
     """
     ref, dut = decode.ref, decode.dut
     for side in (ref, dut):
-        side.write_state(decode.start)
+        side.take_over(decode.start)
     plan = decode.run.plan()
     entries: list[Entry] = []
     for token in decode.fed:

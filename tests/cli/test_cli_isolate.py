@@ -185,6 +185,15 @@ def test_sides_that_offer_other_values_cannot_be_placed(tmp_path: Path) -> None:
     assert f"placement not run: {said}" in found.notes
 
 
+def test_placement_needs_a_state_that_both_can_take(tmp_path: Path) -> None:
+    dut = "tests.red.start_faults:OtherShape"
+    words = ("--tokens", "5,8,13", "--n", "1", "--no-cache")
+    result, found = isolate(tmp_path, "--dut", dut, *words)
+    assert result.status == 1
+    text = f"placement not run: {dut} cannot take over the ref's state: l0_k: ref int8["
+    assert any(note.startswith(text) for note in found.notes)
+
+
 def test_red_placement_that_shows_nothing_proves_nothing(tmp_path: Path) -> None:
     dut = f"{ENGINES}:DeafToPlants"
     result = run_cli("isolate", "--dut", dut, *UNKEPT, "--only", "placement")
