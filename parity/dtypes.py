@@ -102,3 +102,8 @@ def _float_text(bits: int, name: str) -> str:
     layout, code = {"f16": ("<H", "<e"), "f32": ("<I", "<f"), "f64": ("<Q", "<d")}[name]
     (value,) = struct.unpack(code, struct.pack(layout, bits))
     return f"{value:+.{form.digits - 1}e}"
+
+
+def same_bits(one: np.ndarray, other: np.ndarray) -> bool:
+    """Whether dtype, shape and bytes are the same."""
+    return (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())

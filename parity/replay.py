@@ -9,7 +9,7 @@ import numpy as np
 
 from parity.comparison import compare_dumps
 from parity.control import INTEGERS
-from parity.dtypes import dtype_name
+from parity.dtypes import dtype_name, same_bits
 from parity.dump import MAIN, Dump, Entry, TensorType
 from parity.elements import compare_tensors
 from parity.errors import InputError, NotRunError
@@ -18,7 +18,7 @@ from parity.keys import Key
 from parity.model.generator import words
 from parity.model.model import SyntheticModel, model_digest, synthetic
 from parity.protocol import Injection, Step
-from parity.repro import SIDES, Repro, replay_op, same_bits
+from parity.repro import SIDES, Repro, replay_op
 from parity.run import Run, Side
 from parity.status import Level, Verdict
 from parity.tree import Birth, Births, Cause, Control, KeyRow, KeyState, Stability, Tree

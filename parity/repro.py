@@ -25,6 +25,7 @@ import numpy as np
 from parity import __version__
 from parity.dataflow import feeds_of
 from parity.drill import Start
+from parity.dtypes import same_bits
 from parity.errors import InputError
 from parity.families import every_field, field_op
 from parity.fnv import BASES
@@ -291,11 +292,6 @@ def _forced(
     inputs: Mapping[Key, np.ndarray], key: Key, read: Callable[[], np.ndarray]
 ) -> np.ndarray | None:
     return inputs.get(key)
-
-
-def same_bits(one: np.ndarray, other: np.ndarray) -> bool:
-    """Whether dtype, shape and bytes are the same."""
-    return (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
 
 
 # --- reading --------------------------------------------------------------------------------------

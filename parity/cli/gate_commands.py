@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from parity.cli.options import GITHUB, MODEL, command_line, with_options
+from parity.cli.options import GITHUB, MODEL, WEIGHTS, command_line, with_options
 
 _SIDES = (
     click.option(
@@ -21,13 +21,7 @@ _SIDES = (
 )
 _RUNS = (
     MODEL,
-    click.option(
-        "--weights",
-        type=click.Choice(["q4", "f32"]),
-        default="q4",
-        show_default=True,
-        help="Storage of the matrices; with f32 the KV cache is f32 too.",
-    ),
+    WEIGHTS,
     click.option("--seed", default=7, show_default=True, help="First seed, of weights and prompt."),
     click.option("--seeds", default=3, show_default=True, help="How many seeds, 3 or more."),
     click.option(

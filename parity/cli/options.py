@@ -19,15 +19,16 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 MODEL = click.option(
     "--model", default="moe-tiny", show_default=True, help="Preset with synthetic weights."
 )
+WEIGHTS = click.option(
+    "--weights",
+    type=click.Choice(["q4", "f32"]),
+    default="q4",
+    show_default=True,
+    help="Storage of the matrices; with f32 the KV cache is f32 too.",
+)
 _RUN_INPUT = (
     MODEL,
-    click.option(
-        "--weights",
-        type=click.Choice(["q4", "f32"]),
-        default="q4",
-        show_default=True,
-        help="Storage of the matrices; with f32 the KV cache is f32 too.",
-    ),
+    WEIGHTS,
     click.option("--seed", default=7, show_default=True, help="Seed of weights and prompt."),
     click.option("--tokens", help="Prompt as token ids: 1,2,3 (default: 32 ids from the seed)."),
 )
@@ -95,13 +96,7 @@ PROBE_OPTIONS = (
         callback=lambda _context, _option, value: value or "",
         help="Make every layer of a hybrid that kind.",
     ),
-    click.option(
-        "--weights",
-        type=click.Choice(["q4", "f32"]),
-        default="q4",
-        show_default=True,
-        help="Storage of the matrices.",
-    ),
+    WEIGHTS,
     click.option("--seed", default=7, show_default=True, help="First seed."),
     click.option("--seeds", default=1, show_default=True, help="How many seeds."),
     click.option(

@@ -17,7 +17,7 @@ from parity.cli.reporting import (
     write_checks_not_run,
     write_lines,
 )
-from parity.cli.rerunning import SAYS, WRITES, rerun
+from parity.cli.rerunning import WRITES, rerun, words_without
 from parity.errors import InputError, NotRunError
 from parity.presenting import STDOUT
 from parity.progress import Progress
@@ -156,14 +156,7 @@ def reproducing(typed: str, failing: str) -> str:
     those that a rerun does not need: ``--seeds``, reports, ``-q``."""
     given = shlex.split(failing)
     replaced = {word for word in given if word.startswith("--")} | {"--seeds", *WRITES}
-    kept: list[str] = []
-    words = iter(shlex.split(typed))
-    for word in words:
-        if word in replaced:
-            next(words, None)
-        elif word.partition("=")[0] not in replaced and word not in SAYS:
-            kept.append(word)
-    return shlex.join([*kept, *given])
+    return shlex.join([*words_without(typed, replaced), *given])
 
 
 def _fact(label: str, text: str) -> list[str]:

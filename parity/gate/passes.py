@@ -18,6 +18,7 @@ import numpy as np
 from parity.collector import collector_paused
 from parity.comparison import compare_dumps
 from parity.dataflow import ROW_PARTS
+from parity.dtypes import same_bits
 from parity.dump import MAIN, Dump
 from parity.errors import NotRunError
 from parity.families import field_op
@@ -147,14 +148,9 @@ def op_text(tag: str) -> str:
 
 def _logits(ref: Pass, dut: Pass, start: int) -> Difference | None:
     for pos, (single, row) in enumerate(zip(ref.steps, dut.steps, strict=True), start):
-        if not _same_bytes(single.logits, row.logits):
+        if not same_bits(single.logits, row.logits):
             return Difference("the logits returned differ", Key(pos, None, "logits").tag)
     return None
-
-
-def _same_bytes(ref: np.ndarray, dut: np.ndarray) -> bool:
-    same_form = ref.dtype == dut.dtype and ref.shape == dut.shape
-    return same_form and ref.tobytes() == dut.tobytes()
 
 
 def _state(ref: Pass, dut: Pass) -> Difference | None:

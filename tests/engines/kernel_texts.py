@@ -22,6 +22,13 @@ _FUNCTION = re.compile(
     r"\s*(?:const\s*)?\{"
 )
 
+# One kernel that takes a number from a header, and the same with another number there.
+COUNTED = {
+    "k.cu": '#include "k.cuh"\nextern "C" __global__ void k(int* y) { y[threadIdx.x] = N; }\n',
+    "k.cuh": "constexpr int N = 3;\n",
+}
+RECOUNTED = {**COUNTED, "k.cuh": "constexpr int N = 4;\n"}
+
 
 @dataclass(frozen=True)
 class Kernel:

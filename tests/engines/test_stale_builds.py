@@ -23,6 +23,7 @@ from parity_cuda.engine import EmuEngine
 from parity_cuda.sources import kernel_sources
 from tests.cli_runner import run_cli
 from tests.engines.emu.reference import ASCENDING
+from tests.engines.kernel_texts import COUNTED, RECOUNTED
 from tests.engines.needed import lack
 
 SHORT = ("--model", "dense-tiny", "--tokens", "1,2", "--n", "1", "--dump-prefill")
@@ -224,12 +225,6 @@ def test_what_is_kept_is_found_by_every_function_of_the_engine() -> None:
 
 # --- the emulator ---------------------------------------------------------------------------------
 
-KERNEL = {
-    "k.cu": '#include "k.cuh"\nextern "C" __global__ void k(int* y) { y[threadIdx.x] = N; }\n',
-    "k.cuh": "constexpr int N = 3;\n",
-}
-OTHER = {**KERNEL, "k.cuh": "constexpr int N = 4;\n"}
-
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -246,7 +241,7 @@ def first_value(texts: dict[str, str]) -> int:
 @pytest.mark.usefixtures("cache")
 @pytest.mark.parametrize("damage", ["cut", "altered", "swapped", "names"])
 def test_red_a_damaged_library_is_built_anew(damage: str) -> None:
-    built, other = build_module(KERNEL), build_module(OTHER)
+    built, other = build_module(COUNTED), build_module(RECOUNTED)
     whole = built.path.read_bytes()
     at = whole.index(b"emu_kernels")
     if damage == "names":
@@ -258,18 +253,18 @@ def test_red_a_damaged_library_is_built_anew(damage: str) -> None:
         bad = {"cut": whole[:-1], "altered": altered, "swapped": swapped}[damage]
         built.path.unlink()
         built.path.write_bytes(bad)
-    again = build_module(KERNEL)
+    again = build_module(COUNTED)
     assert not again.hit
     assert (again.code, again.kernels) == (built.code, ("k",))
     assert again.path.read_bytes() == whole
-    assert build_module(KERNEL).hit
+    assert build_module(COUNTED).hit
 
 
 @pytest.mark.usefixtures("cache")
 def test_red_an_included_header_is_part_of_the_build() -> None:
     """B11 (c): the kernel's own file is the same."""
-    assert (first_value(KERNEL), first_value(OTHER)) == (3, 4)
-    assert build_module(KERNEL).code != build_module(OTHER).code
+    assert (first_value(COUNTED), first_value(RECOUNTED)) == (3, 4)
+    assert build_module(COUNTED).code != build_module(RECOUNTED).code
 
 
 @pytest.mark.usefixtures("cache")
@@ -277,16 +272,16 @@ def test_the_emulators_headers_are_those_of_the_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They change on disk while a process runs: it builds with what its keys were made of."""
-    built = build_module(KERNEL)
+    built = build_module(COUNTED)
     shim = tmp_path / "shim"
     shim.mkdir()
     for header in build.SHIM.glob("*.h"):
         (shim / header.name).write_text("#error changed on disk\n")
     monkeypatch.setattr(build, "SHIM", shim)
     monkeypatch.setattr(build, "_translator", lambda: "the same")
-    other = build_module(OTHER)
-    assert (other.hit, build_module(OTHER).hit) == (False, True)
-    assert first_value(OTHER) == 4
+    other = build_module(RECOUNTED)
+    assert (other.hit, build_module(RECOUNTED).hit) == (False, True)
+    assert first_value(RECOUNTED) == 4
     assert built.path != other.path
 
 
@@ -332,21 +327,21 @@ def usable(cache: Path) -> Path:
 @pytest.mark.usefixtures("usable")
 @pytest.mark.parametrize("damage", ["cut", "altered", "swapped"])
 def test_red_a_damaged_cubin_is_compiled_anew(damage: str) -> None:
-    path, _ = nvrtc.cached_cubin(KERNEL, ARCH)
-    other, _ = nvrtc.cached_cubin(OTHER, ARCH)
+    path, _ = nvrtc.cached_cubin(COUNTED, ARCH)
+    other, _ = nvrtc.cached_cubin(RECOUNTED, ARCH)
     whole, at = path.read_bytes(), path.stat().st_size // 2
     altered = whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]
     bad = {"cut": whole[:-1], "altered": altered, "swapped": other.read_bytes()}
     path.write_bytes(bad[damage])
-    again, hit = nvrtc.cached_cubin(KERNEL, ARCH)
+    again, hit = nvrtc.cached_cubin(COUNTED, ARCH)
     assert not hit
     assert again.read_bytes() == whole
-    assert nvrtc.cached_cubin(KERNEL, ARCH) == (again, True)
+    assert nvrtc.cached_cubin(COUNTED, ARCH) == (again, True)
 
 
 @pytest.mark.usefixtures("usable")
 def test_red_an_included_header_is_part_of_the_cubin() -> None:
     """B11 (c) for a device."""
-    paths = [nvrtc.cached_cubin(texts, ARCH)[0] for texts in (KERNEL, OTHER)]
+    paths = [nvrtc.cached_cubin(texts, ARCH)[0] for texts in (COUNTED, RECOUNTED)]
     assert len({nvrtc.code_digest(path) for path in paths}) == 2
-    assert paths[0].read_bytes() == nvrtc.compile_cubin(KERNEL, ARCH)[0]
+    assert paths[0].read_bytes() == nvrtc.compile_cubin(COUNTED, ARCH)[0]

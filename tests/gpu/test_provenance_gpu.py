@@ -15,15 +15,11 @@ from parity_cuda.cupy_backend import CupyBackend
 from parity_cuda.engine import CudaEngine
 from parity_cuda.sources import kernel_sources
 from tests.cli_runner import run_cli
+from tests.engines.kernel_texts import COUNTED, RECOUNTED
 
 pytestmark = pytest.mark.gpu
 
 SHORT = ("--model", "dense-tiny", "--tokens", "1,2", "--n", "1")
-KERNEL = {
-    "k.cu": '#include "k.cuh"\nextern "C" __global__ void k(int* y) { y[threadIdx.x] = N; }\n',
-    "k.cuh": "constexpr int N = 3;\n",
-}
-OTHER = {**KERNEL, "k.cuh": "constexpr int N = 4;\n"}
 
 
 @pytest.fixture
@@ -93,20 +89,20 @@ def test_a_variant_is_not_called_the_same(tmp_path: Path, variant: str, status: 
 @pytest.mark.usefixtures("cache")
 def test_red_an_included_header_is_part_of_the_cubin() -> None:
     """B11 (c): the kernel's own file is the same."""
-    (first, code), (second, other) = value_of(KERNEL), value_of(OTHER)
+    (first, code), (second, other) = value_of(COUNTED), value_of(RECOUNTED)
     assert (first, second) == (3, 4)
     assert code != other
 
 
 @pytest.mark.parametrize("damage", ["cut", "altered", "swapped"])
 def test_red_a_damaged_cubin_is_not_loaded(cache: Path, damage: str) -> None:
-    first = value_of(KERNEL)
+    first = value_of(COUNTED)
     (path,) = (cache / "cubin").iterdir()
-    value_of(OTHER)
+    value_of(RECOUNTED)
     (other,) = set((cache / "cubin").iterdir()) - {path}
     whole, at = path.read_bytes(), path.stat().st_size // 2
     altered = whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]
     bad = {"cut": whole[:-1], "altered": altered, "swapped": other.read_bytes()}
     path.write_bytes(bad[damage])
-    assert value_of(KERNEL) == first
+    assert value_of(COUNTED) == first
     assert path.read_bytes() == whole

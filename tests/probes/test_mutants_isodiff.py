@@ -9,32 +9,23 @@ import numpy as np
 import pytest
 
 from parity.model.generator import prompt_tokens
-from parity.probe import Found
 from parity.protocol import Step
 from parity.run import greedy
 from parity.status import Verdict
 from parity_probes.blocks import Outcome, judge
 from parity_probes.isodiff import Isodiff, _publish, _Tally, _wrong
+from tests.probes.probe_words import (
+    ATTENTION,
+    BOTH,
+    EVERY,
+    NORM,
+    PATH_2,
+    PATH_3,
+    RED,
+    said,
+    text_of,
+)
 from tests.probes.small_engine import Small, opened, run_small, small_model
-
-BOTH = ("moe-tiny", "hybrid-tiny")
-RED = ("control", "not needed: the run is red by itself")
-PATH_2 = ("path", "4 calls for one forward of 2 rows, 6 for 2 single steps; row by row: whole")
-PATH_3 = ("path", "5 calls for one forward of 3 rows, 9 for 3 single steps; row by row: whole")
-ATTENTION = "attention (contract 1.8)"
-NORM = "RMSNorm (contract 1.1)"
-EVERY = "every key before it is equal"
-
-
-def said(found: Found) -> tuple[Verdict, str, str | None, str, int]:
-    """Everything but facts, lines, table and costs; the brief line is checked apart."""
-    assert found.name in ("isodiff", "chunks", "rollback")
-    return found.verdict, found.headline, found.first, found.failing, found.compared
-
-
-def text_of(*facts: tuple[str, str]) -> list[tuple[str, str]]:
-    return list(facts)
-
 
 # --- isodiff --------------------------------------------------------------------------------------
 

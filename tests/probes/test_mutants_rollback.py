@@ -8,30 +8,12 @@ import numpy as np
 import pytest
 
 from parity.model.generator import prompt_tokens
-from parity.probe import Ask, Found
+from parity.probe import Ask
 from parity.status import Verdict
 from parity_probes.chunks import PROMPT, Chunks
 from parity_probes.rollback import Rollback, _found, _spoiled, _Tally
+from tests.probes.probe_words import ATTENTION, EVERY, NORM, said
 from tests.probes.small_engine import opened, run_small, small_model, small_side
-
-BOTH = ("moe-tiny", "hybrid-tiny")
-RED = ("control", "not needed: the run is red by itself")
-PATH_2 = ("path", "4 calls for one forward of 2 rows, 6 for 2 single steps; row by row: whole")
-PATH_3 = ("path", "5 calls for one forward of 3 rows, 9 for 3 single steps; row by row: whole")
-ATTENTION = "attention (contract 1.8)"
-NORM = "RMSNorm (contract 1.1)"
-EVERY = "every key before it is equal"
-
-
-def said(found: Found) -> tuple[Verdict, str, str | None, str, int]:
-    """Everything but facts, lines, table and costs; the brief line is checked apart."""
-    assert found.name in ("isodiff", "chunks", "rollback")
-    return found.verdict, found.headline, found.first, found.failing, found.compared
-
-
-def text_of(*facts: tuple[str, str]) -> list[tuple[str, str]]:
-    return list(facts)
-
 
 # --- chunks ---------------------------------------------------------------------------------------
 
