@@ -40,7 +40,7 @@ stress *args:
 study *args:
     {{ python }} -m tests.study.run "$@"
 
-# mutation testing of the comparison and the probes: scores, and every survivor; about an hour
+# mutation testing of the comparison and the probes: scores, and every survivor
 mutants *args:
     {{ python }} -m pip install -q "mutmut==3.8.*" && {{ python }} tests/mutants/run.py "$@"
 
