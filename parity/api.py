@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from parity.divergence import DivergedError, Divergence, ProbeResult
 from parity.dump import MAIN, Dump, Entry, TensorType
+from parity.dumps.recording import Recorder, record, whole_number
 from parity.errors import InputError, ParityBug, ParityError
-from parity.recording import Recorder, record, whole_number
 from parity.registry import ENGINES, checked_engine, plugins
 from parity.spec import EngineSpec, FileSpec, Spec, parse_spec
 from parity.status import Level
 
 if TYPE_CHECKING:
-    from parity.file_comparison import Source
+    from parity.comparison.files import Source
     from parity.model.model import Model
     from parity.protocol import Engine
 
@@ -88,10 +88,10 @@ def diff(
     >>> red.elements.rows[0].ulp
     1
     """
-    from parity.engine_diff import Ask
     from parity.progress import Progress
-    from parity.settings import run_settings
-    from parity.side_diff import FALLBACK, FELL_BACK, default_dut, diff_sides
+    from parity.runs.engine_diff import Ask
+    from parity.runs.settings import run_settings
+    from parity.runs.side_diff import FALLBACK, FELL_BACK, default_dut, diff_sides
 
     settings = {
         **{"model": model, "seed": whole_number(seed, "seed"), "weights": weights},
@@ -153,8 +153,8 @@ def isodiff(
     >>> parity.isodiff("cpu", m=2, pos=33).verdict.value
     'same'
     """
-    from parity.probe_run import probe_settings, run_probe
     from parity.progress import Progress
+    from parity.runs.probe_run import probe_settings, run_probe
 
     names = ("rollback",) if rb_only else ("isodiff", "rollback") if rb else ("isodiff",)
     if _numbers("chunks", chunks):
@@ -212,9 +212,9 @@ def compare(
     >>> parity.compare(ref, ref).same
     True
     """
-    from parity.alias import read_aliases
-    from parity.engine_diff import Ask
-    from parity.file_comparison import CONTROL_SEED, compare_files, compare_sources
+    from parity.comparison.alias import read_aliases
+    from parity.comparison.files import CONTROL_SEED, compare_files, compare_sources
+    from parity.runs.engine_diff import Ask
 
     with _keywords():
         ask = Ask(Level(_choice("level", level, ("bit", "logits", "greedy"))), "", CONTROL_SEED)
@@ -278,8 +278,8 @@ def _sources(ref: Any, dut: Any, partial: bool) -> tuple[Source, Source]:
 
 def _written(side: Any, partial: bool) -> Source | None:
     """The source of a side that holds digests; None for tensors."""
-    from parity.file_comparison import Source, read_source
-    from parity.tensor_files import is_tensor_path
+    from parity.comparison.files import Source, read_source
+    from parity.dumps.tensor_files import is_tensor_path
 
     if isinstance(side, Dump):
         return Source(side)
@@ -291,11 +291,11 @@ def _written(side: Any, partial: bool) -> Source | None:
 
 
 def _tensors(side: Any, role: str, hash_name: str) -> Source:
-    from parity.file_comparison import Source, read_source
+    from parity.comparison.files import Source, read_source
+    from parity.dumps.host_arrays import host_tensor
+    from parity.dumps.tensor_files import Tensor, unique_names
     from parity.fnv import BASES, fnv1a64_array
-    from parity.host_arrays import host_tensor
     from parity.keys import Key
-    from parity.tensor_files import Tensor, unique_names
 
     if isinstance(side, str | os.PathLike):
         return read_source(Path(side), hash_name=hash_name)
@@ -387,7 +387,7 @@ def _some(name: str, found: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _new_folder(path: Name) -> str:
-    from parity.repro import require_new_folder
+    from parity.explain.repro import require_new_folder
 
     require_new_folder(os.fspath(path))
     return os.fspath(path)

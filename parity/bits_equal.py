@@ -10,16 +10,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from parity.comparison import compare_dumps
+from parity.comparison.compare import compare_dumps
+from parity.comparison.files import Source, read_source
 from parity.dtypes import tensor_bytes
 from parity.dump import MAIN, Dump, Entry, TensorType
+from parity.dumps.host_arrays import host_tensor
+from parity.dumps.tensor_files import Tensor
 from parity.errors import InputError
-from parity.file_comparison import Source, read_source
 from parity.fnv import BASES, fnv1a64_array
-from parity.host_arrays import host_tensor
 from parity.keys import Key
 from parity.status import Verdict
-from parity.tensor_files import Tensor
 from parity.tree import Elements, KeyRow, KeyState, Tree
 
 # One array, a mapping of arrays, a sequence of arrays, or the path of a dump or tensor file.
@@ -99,7 +99,7 @@ def _collision(ref: Source, dut: Source) -> str:
 
 def first_elements(tree: Tree, ref: Source, dut: Source) -> Elements | None:
     """The elements of the first key that differs, where both sides hold its values."""
-    from parity.elements import compare_tensors
+    from parity.comparison.elements import compare_tensors
 
     row = _first(tree)
     if row is None or row.state != KeyState.DIFFERS or ref.load is None or dut.load is None:

@@ -17,7 +17,7 @@ from parity.tree import Counts, Elements, Tree
 if TYPE_CHECKING:
     import pandas as pd
 
-    from parity.probe import Found
+    from parity.runs.probe import Found
 
 SUFFIXES = {".json": "json", ".csv": "csv", ".html": "html", ".xml": "junit", ".txt": "console"}
 _WIDTH = 100  # columns of the text in a notebook
@@ -79,7 +79,7 @@ class Divergence(_Result):
     def exit_status(self) -> ExitStatus:
         """The exit status that the command line ends with: 0 same at the level asked for, 1
         diverged or unstable, 3 not run."""
-        from parity.comparison import exit_status
+        from parity.comparison.compare import exit_status
 
         return exit_status(self.tree)
 
@@ -203,7 +203,7 @@ class ProbeResult(_Result):
     @cached_property
     def verdict(self) -> Verdict:
         """The worst of the probes: ``diverged``, ``unstable``, ``not_run``, else ``same``."""
-        from parity.probe import worst
+        from parity.runs.probe import worst
 
         return worst([one.verdict for one in self.found])
 

@@ -81,7 +81,7 @@ class Entry:
 class Dump:
     """Header values by name, and entries by segment, each in file order. ``source`` names it.
 
-    A segment is a list or, where it was read from a file, a ``parity.dump_table.Table``.
+    A segment is a list or, where it was read from a file, a ``parity.dumps.table.Table``.
     """
 
     header: dict[str, str] = field(default_factory=dict)

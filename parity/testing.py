@@ -17,8 +17,16 @@ from typing import Any
 import numpy as np
 
 from parity.bits_equal import assert_bits_equal
-from parity.candidate import Given, candidate
-from parity.conformance import (
+from parity.builds.provenance import COMPILED, MASK, PACKAGES
+from parity.dump import TensorType
+from parity.errors import NotRunError, ParityBug, ParityError
+from parity.families import field_type
+from parity.fnv import BASES, fnv1a64_array
+from parity.keys import Key
+from parity.model.generator import prompt_tokens
+from parity.model.model import Model, synthetic
+from parity.promises.candidate import Given, candidate
+from parity.promises.conformance import (
     BROKEN,
     KEPT,
     NOT_CHECKED,
@@ -34,18 +42,7 @@ from parity.conformance import (
     first_difference,
     single_steps,
 )
-from parity.dump import TensorType
-from parity.errors import NotRunError, ParityBug, ParityError
-from parity.families import field_type
-from parity.fnv import BASES, fnv1a64_array
-from parity.function_promises import (
-    borrow_computes_with_what_is_given,
-    elementary_is_a_function,
-)
-from parity.keys import Key
-from parity.model.generator import prompt_tokens
-from parity.model.model import Model, synthetic
-from parity.promises import (
+from parity.promises.engines import (
     capture_matches_digests,
     counters_count,
     inject_moves_one_key,
@@ -55,8 +52,11 @@ from parity.promises import (
     state_round_trip,
     trace_tells_what_ran,
 )
+from parity.promises.functions import (
+    borrow_computes_with_what_is_given,
+    elementary_is_a_function,
+)
 from parity.protocol import CAPABILITIES, EngineSettings, Plan, Step
-from parity.provenance import COMPILED, MASK, PACKAGES
 from parity.registry import checked_engine
 
 __all__ = [

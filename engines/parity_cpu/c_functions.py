@@ -12,7 +12,7 @@ from llvmlite import ir
 from numba import prange, types
 from numba.extending import intrinsic
 
-from parity.functions import FUNCTIONS
+from parity.elementary.functions import FUNCTIONS
 from parity_cpu.c_library import address, c_library, c_library_version, processor, user_symbol
 from parity_cpu.functions import InLoops, compiler_versions
 from parity_cpu.jit import jit, jit_parallel

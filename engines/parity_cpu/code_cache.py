@@ -32,9 +32,9 @@ from numba.core.dispatcher import Dispatcher
 from numba.core.extending import _Intrinsic
 from numba.core.serialize import dumps
 
-from parity.cache import seal, write_whole
+from parity.builds.cache import seal, write_whole
+from parity.builds.fingerprint import Reads, fingerprint
 from parity.errors import ParityBug
-from parity.fingerprint import Reads, fingerprint
 
 # Settings of Numba that change what it makes of a function; the processor's are told apart.
 SETTINGS = (

@@ -11,6 +11,7 @@ import numba
 import numpy as np
 
 from parity import __version__
+from parity.builds.provenance import COMPILED, MASK, NONE, PACKAGES, packages
 from parity.dump import TensorType
 from parity.errors import InputError, ParityBug
 from parity.fnv import BASES
@@ -25,7 +26,6 @@ from parity.model.loading import load_tensors
 from parity.model.memory import check_room, free_bytes
 from parity.model.model import Model
 from parity.protocol import EngineSettings, Plan, Step
-from parity.provenance import COMPILED, MASK, NONE, PACKAGES, packages
 from parity.variants import TIERS, VARIANTS, variant_mask
 from parity_cpu import jit
 from parity_cpu.code_cache import forget_changed, loaded_code

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import get_num_threads, prange
 
-from parity.provenance import COMPILED, NONE, PACKAGES, packages
+from parity.builds.provenance import COMPILED, NONE, PACKAGES, packages
 from parity_cpu.c_library import c_library_version
 from parity_cpu.code_cache import loaded_code
 from parity_cpu.jit import COMPILERS, jit_parallel, source_digest

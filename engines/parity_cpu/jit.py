@@ -14,8 +14,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeVar
 
-from parity.cache import cache_root
-from parity.loaded import Sources
+from parity.builds.cache import cache_root
+from parity.builds.loaded import Sources
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from parity.builds.provenance import COMPILED, PACKAGES, packages
 from parity.errors import NotRunError
 from parity.model.checks import check_options
 from parity.protocol import EngineSettings
-from parity.provenance import COMPILED, PACKAGES, packages
 from parity_cuda import nvrtc
 from parity_cuda.sources import kernel_sources, sources_digest
 

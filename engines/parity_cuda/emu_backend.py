@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from parity.builds.provenance import COMPILED, PACKAGES, packages
 from parity.errors import InputError
 from parity.model.checks import check_options
 from parity.model.memory import free_bytes
 from parity.protocol import EngineSettings
-from parity.provenance import COMPILED, PACKAGES, packages
 from parity_cuda.emu import EmuModule, Schedule, build_module, find_compiler
 from parity_cuda.sources import kernel_sources, sources_digest
 

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from parity import __version__
+from parity.builds.provenance import MASK
 from parity.dump import TensorType
 from parity.errors import InputError, ParityBug
 from parity.fnv import BASES
@@ -15,7 +16,6 @@ from parity.model.checks import check_function, check_rows, check_tokens, no_mar
 from parity.model.memory import check_room
 from parity.model.model import Model
 from parity.protocol import EngineSettings, Plan, Step
-from parity.provenance import MASK
 from parity.variants import TIERS, VARIANTS, variant_mask
 from parity_cuda.backend import Backend, Buffer
 from parity_cuda.decoder import Decoder

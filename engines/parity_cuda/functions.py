@@ -11,8 +11,8 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
+from parity.elementary.functions import FUNCTIONS, ResidentImplementation
 from parity.errors import NotRunError
-from parity.functions import FUNCTIONS, ResidentImplementation
 from parity.protocol import EngineSettings
 from parity_cuda.backend import Backend, Buffer
 from parity_cuda.cupy_backend import CupyBackend

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from parity.cache import cache_folder, find_sealed, keep_sealed
+from parity.builds.cache import cache_folder, find_sealed, keep_sealed
 from parity.errors import InputError, NotRunError
 
 # Each flag with its reason: the contract has one rounding per operation (docs/contract.md).

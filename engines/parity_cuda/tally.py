@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from parity.functions import ResidentImplementation
-from parity.tally import COLUMNS, KEEP, LISTS, ROWS, SIZE, Tally
+from parity.elementary.functions import ResidentImplementation
+from parity.elementary.tally import COLUMNS, KEEP, LISTS, ROWS, SIZE, Tally
 from parity_cuda.backend import Buffer
 
 BLOCK = 256
@@ -17,7 +17,7 @@ LISTED = len(LISTS) * KEEP
 
 
 class DevicePairs:
-    """A ``parity.tally.PairSource`` on the backend that both implementations share.
+    """A ``parity.elementary.tally.PairSource`` on the backend that both implementations share.
 
     A chunk of n inputs takes 12 n bytes of device memory.
     """

@@ -18,16 +18,16 @@ import numpy as np
 
 from parity.baseline.arrays import Arrays, arrays_dump, arrays_text, carried, read_arrays
 from parity.baseline.states import digested, read_states, states_text
-from parity.comparison import compare_dumps, exit_status
+from parity.builds.provenance import packages
+from parity.comparison.compare import compare_dumps, exit_status
+from parity.comparison.elements import compare_tensors
 from parity.dump import PARTIAL, Dump, TensorType
-from parity.dump_reader import parse_dump
-from parity.dump_writer import format_lines
-from parity.elements import compare_tensors
-from parity.engine_diff import Ask, finish_dumps
+from parity.dumps.reader import parse_dump
+from parity.dumps.writer import format_lines
 from parity.errors import InputError
 from parity.keys import FREE
-from parity.provenance import packages
-from parity.run import SideRun
+from parity.runs.engine_diff import Ask, finish_dumps
+from parity.runs.run import SideRun
 from parity.status import ExitStatus, Verdict
 from parity.store import Entry as StoreEntry
 from parity.store import Store, check_name
@@ -323,7 +323,7 @@ def check_dump(store: Store, name: str, dump: Dump, facts: Facts | None = None) 
 
 def judge_written(stored: Stored, dump: Dump, ask: Ask, facts: Facts | None = None) -> Tree:
     """``check_dump`` of a baseline that was read."""
-    from parity.engine_diff import add_states
+    from parity.runs.engine_diff import add_states
 
     tree = compare_dumps(stored.dump, dump, level_asked=ask.level)
     if facts is not None and facts.run is not None:
@@ -406,7 +406,7 @@ def changes(before: Stored, dump: Dump, facts: Facts) -> list[str]:
 
 
 def _state_changes(before: Stored, facts: Facts) -> list[str]:
-    from parity.states import compare_states
+    from parity.comparison.states import compare_states
 
     new = SideRun(Dump(), [], {}) if facts.run is None else digested(facts.run)
     lines = []

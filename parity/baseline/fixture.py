@@ -14,10 +14,10 @@ import numpy as np
 from parity import baseline
 from parity.bits_equal import bits_difference, named_tensors
 from parity.dump import TensorType
+from parity.dumps.tensor_files import Tensor
 from parity.errors import InputError
 from parity.store import Store
 from parity.store.store import LONGEST_NAME
-from parity.tensor_files import Tensor
 
 _KEPT = LONGEST_NAME - 40  # bytes of a long test's name that stay readable
 

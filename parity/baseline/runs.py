@@ -12,22 +12,22 @@ import numpy as np
 from parity.baseline import KIND, Stored, add_elements, differing, header_notes, require_green
 from parity.baseline.arrays import array_digest
 from parity.baseline.states import digested
-from parity.comparison import compare_dumps
-from parity.drill import Start
+from parity.comparison.compare import compare_dumps
+from parity.comparison.impossible import one_hash_notes
+from parity.comparison.parting import label_parting
+from parity.comparison.states import differing_weights
 from parity.dump import Dump
-from parity.engine_diff import Ask, add_states, check_control, run_facts, start_of
 from parity.errors import InputError
-from parity.impossible import one_hash_notes
+from parity.explain.drill import Start
 from parity.keys import Key
 from parity.model.model import model_digest
-from parity.parting import label_parting
 from parity.registry import require
-from parity.repeats import Runs
-from parity.run import Run, Side, SideRun, run_side
-from parity.stability import confirm
-from parity.states import differing_weights
+from parity.runs.engine_diff import Ask, add_states, check_control, run_facts, start_of
+from parity.runs.repeats import Runs
+from parity.runs.run import Run, Side, SideRun, run_side
+from parity.runs.stability import confirm
+from parity.runs.stopped import kept_when_stopped
 from parity.status import Verdict
-from parity.stopped import kept_when_stopped
 from parity.tree import CONTAMINATED, Control, Tree
 
 FEWEST_RUNS = 3  # two by one engine, with a reset between; the last by one opened anew

@@ -16,7 +16,7 @@ import numpy as np
 
 from parity.dtypes import dtype_name, tensor_bytes
 from parity.dump import Dump
-from parity.run import SideRun, State
+from parity.runs.run import SideRun, State
 from parity.store import canonical
 
 WHEN = ("start", "end")

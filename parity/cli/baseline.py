@@ -28,8 +28,8 @@ from parity.spec import EngineSpec, FileSpec, ProgramSpec, Runnable, Spec, parse
 if TYPE_CHECKING:
     from parity.baseline import Facts, Stored
     from parity.dump import Dump
-    from parity.engine_diff import Ask
-    from parity.run import Run, Side
+    from parity.runs.engine_diff import Ask
+    from parity.runs.run import Run, Side
     from parity.tree import Tree
 
 _LABEL = re.compile(r"(\S+)( f32)? seed ([0-9]{1,20})")  # of a preset that the options can name
@@ -99,8 +99,8 @@ def run_check(
 ) -> int:
     """Run ``parity baseline check``; returns the exit status. Writes nothing to the store."""
     from parity.baseline import load
-    from parity.engine_diff import Ask
-    from parity.stopped import DiffStopped
+    from parity.runs.engine_diff import Ask
+    from parity.runs.stopped import DiffStopped
     from parity.store import Store
 
     reports = report_paths(options)
@@ -132,7 +132,7 @@ def run_check(
 
 def _side_spec(text: str) -> Spec:
     """An engine, a program in line mode, or a dump file."""
-    from parity.tensor_files import is_tensor_path
+    from parity.dumps.tensor_files import is_tensor_path
 
     spec = parse_spec(text, plugins(ENGINES))
     if isinstance(spec, FileSpec) and is_tensor_path(spec.path):
@@ -159,7 +159,7 @@ def _engine_result(
 ) -> tuple[Dump, Facts]:
     from parity.baseline import RUN, Facts
     from parity.baseline.runs import FEWEST_RUNS, capture, measure, wanted_keys
-    from parity.engine_diff import start_of
+    from parity.runs.engine_diff import start_of
 
     if trust.runs < FEWEST_RUNS:
         raise InputError(
@@ -194,7 +194,7 @@ def _file_result(
     progress: Progress,
 ) -> tuple[Dump, Facts]:
     from parity.baseline import Facts, require_whole
-    from parity.dump_reader import read_dump
+    from parity.dumps.reader import read_dump
 
     if trust.tensors:
         raise InputError(f"--tensors: {spec.text} holds no values", "save an engine's run")
@@ -240,7 +240,7 @@ def header_settings(dump: Dump) -> dict[str, Any] | None:
 def _judge(stored: Stored, spec: Spec, ask: Ask, progress: Progress) -> Tree:
     from parity.baseline import judge_written, require_same_input
     from parity.baseline.runs import judge_run, require_same_run
-    from parity.sides import dump_of
+    from parity.runs.sides import dump_of
 
     if isinstance(spec, EngineSpec) or (isinstance(spec, ProgramSpec) and _talks(spec)):
         run = _require_settings(stored)
@@ -251,7 +251,7 @@ def _judge(stored: Stored, spec: Spec, ask: Ask, progress: Progress) -> Tree:
         tokens = stored.dump.header["tokens"].split(",")[run.start :]
         dump = dump_of(spec, run, [int(token) for token in tokens])
     else:
-        from parity.dump_reader import read_dump
+        from parity.dumps.reader import read_dump
 
         dump = read_dump(spec.path)
     require_same_input(stored, dump)
@@ -270,7 +270,7 @@ def _talks(spec: ProgramSpec) -> bool:
 
 
 def _opener(role: str, spec: Runnable, run: Run, progress: Progress) -> Callable[[], Side]:
-    from parity.sides import open_side
+    from parity.runs.sides import open_side
 
     return partial(open_side, role, spec, run, progress)
 

@@ -15,7 +15,7 @@ from parity.spec import EngineSpec, Runnable, Spec, parse_spec
 
 if TYPE_CHECKING:
     from parity.dump import Dump
-    from parity.run import Run
+    from parity.runs.run import Run
     from parity.tree import Tree
 
 PROGRAMS = ("exec:", "exec@")  # how the spec of one begins
@@ -52,8 +52,8 @@ def evidence_of(
     if trust.ref is None:
         return None
     from parity.baseline import require_green
-    from parity.engine_diff import Ask
-    from parity.side_diff import diff_sides
+    from parity.runs.engine_diff import Ask
+    from parity.runs.side_diff import diff_sides
 
     ref = parse_spec(trust.ref, plugins(ENGINES))
     if run is None:
@@ -119,7 +119,7 @@ def _same_side(ref: Mapping[str, str], dut: Mapping[str, str]) -> bool:
 
 def require_other_engine(dut: Runnable, ref: str | None) -> None:
     """Refuse a ref that is the dut itself before anything is run."""
-    from parity.sides import chosen_variants
+    from parity.runs.sides import chosen_variants
 
     if ref is None:
         return

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from parity.cli.reporting import report_paths, require_writable_reports, write_reports
 from parity.cli.rerunning import rerun
-from parity.comparison import exit_status
+from parity.comparison.compare import exit_status
+from parity.comparison.files import CONTROL_SEED, compare_files
 from parity.errors import InputError
-from parity.file_comparison import CONTROL_SEED, compare_files
 from parity.presenting import Options, write_report
 from parity.registry import REPORTS, find
 from parity.status import Level
@@ -27,7 +27,7 @@ def run_compare(
     **paths: str | None,
 ) -> int:
     """Run ``parity compare``; ``paths``: see ``report_paths``. Returns the exit status."""
-    from parity.engine_diff import Ask
+    from parity.runs.engine_diff import Ask
 
     reports = report_paths(paths)
     inputs = (ref, dut, *([alias] if alias else []))

@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from typing import Any
 
-from parity.checks import Check, CheckRun
 from parity.cli.reporting import (
     CHECK_REPORTS,
     report_paths,
@@ -17,10 +16,11 @@ from parity.cli.reporting import (
     write_lines,
 )
 from parity.cli.rerunning import rerun
-from parity.conformance import BROKEN, KEPT, NOT_CHECKED, NOT_OFFERED, Outcome
 from parity.errors import NotRunError
 from parity.presenting import STDOUT
 from parity.progress import Progress
+from parity.promises.conformance import BROKEN, KEPT, NOT_CHECKED, NOT_OFFERED, Outcome
+from parity.runs.checks import Check, CheckRun
 from parity.status import Verdict
 
 NAME, VERSION = "conformance", 1

@@ -13,10 +13,10 @@ SEED, STEPS = 7, 4
 
 def run_demo_command() -> int:
     """Run ``parity demo``; 0 when the planted fault was found and the clean run is the same."""
-    from parity.demo import PLANTED, run_demo
     from parity.model.generator import prompt_tokens
     from parity.model.model import synthetic
-    from parity.run import Run
+    from parity.runs.demo import PLANTED, run_demo
+    from parity.runs.run import Run
 
     model = synthetic("moe-tiny", SEED)
     prompt = prompt_tokens(SEED, PLANTED.key.pos - 1, model.config.vocab)

@@ -16,7 +16,7 @@ from parity.cli.rerunning import rerun
 from parity.errors import NotRunError
 from parity.progress import Progress
 from parity.registry import ENGINES, plugins
-from parity.side_diff import FALLBACK, FELL_BACK, default_dut, diff_sides
+from parity.runs.side_diff import FALLBACK, FELL_BACK, default_dut, diff_sides
 from parity.spec import FileSpec, parse_spec
 from parity.status import Level
 
@@ -37,8 +37,8 @@ def run_diff(
 
     Interrupted in the dut's run, it reports on the steps that both sides have, and raises again.
     """
-    from parity.engine_diff import Ask
-    from parity.stopped import DiffStopped
+    from parity.runs.engine_diff import Ask
+    from parity.runs.stopped import DiffStopped
 
     installed = plugins(ENGINES)
     typed_specs = [parse_spec(side, installed) for side in (ref, dut) if side is not None]
@@ -46,7 +46,7 @@ def run_diff(
     reports = report_paths(options)
     require_writable_reports(*reports.values(), inputs=files)
     if repro is not None:
-        from parity.repro import require_new_folder
+        from parity.explain.repro import require_new_folder
 
         require_new_folder(repro)
     run = make_run(**options)

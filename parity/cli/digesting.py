@@ -23,7 +23,7 @@ from parity.spec import FileSpec, Spec, parse_spec
 from parity.tree import Tree
 
 if TYPE_CHECKING:
-    from parity.digest_tree import DigestTree
+    from parity.digests.tree import DigestTree
     from parity.dump import Dump
 
 
@@ -109,7 +109,7 @@ def _open(
     spec: Spec, wanted: Wanted, progress: Progress, other: DigestTree | None = None
 ) -> Opened:
     """Read or run a side. ``other``: the tree it will meet, which says whether types count."""
-    from parity.digest_file import is_digest_file, read_digest
+    from parity.digests.file import is_digest_file, read_digest
 
     if isinstance(spec, FileSpec) and is_digest_file(spec.path):
         return Opened(read_digest(spec.path))
@@ -118,16 +118,16 @@ def _open(
 
 
 def _grown(dump: Dump, wanted: Wanted, other: DigestTree | None) -> DigestTree:
-    from parity.digest_control import grown_like
+    from parity.digests.control import grown_like
 
     return grown_like(other, dump, bits=wanted.bits, typed=wanted.typed)
 
 
 def _dump(spec: Spec, options: Mapping[str, Any], progress: Progress) -> Dump:
-    from parity.dump_reader import read_dump
-    from parity.run import run_side
-    from parity.sides import open_side
-    from parity.tensor_files import is_tensor_path, read_tensors
+    from parity.dumps.reader import read_dump
+    from parity.dumps.tensor_files import is_tensor_path, read_tensors
+    from parity.runs.run import run_side
+    from parity.runs.sides import open_side
 
     if not isinstance(spec, FileSpec):
         run = make_run(**options)
@@ -138,7 +138,7 @@ def _dump(spec: Spec, options: Mapping[str, Any], progress: Progress) -> Dump:
 
 
 def _write(tree: DigestTree, output: str | None, progress: Progress) -> None:
-    from parity.digest_file import to_text
+    from parity.digests.file import to_text
 
     if output is None:
         return
@@ -150,10 +150,10 @@ def _write(tree: DigestTree, output: str | None, progress: Progress) -> None:
 
 def _held_against(ref: Opened, spec: Spec, wanted: Wanted, progress: Progress) -> Tree:
     """The comparison with the second side."""
-    from parity.digest_control import compare_running, compare_written
-    from parity.engine_diff import run_facts
-    from parity.side_diff import fed_tokens
-    from parity.sides import open_side
+    from parity.digests.control import compare_running, compare_written
+    from parity.runs.engine_diff import run_facts
+    from parity.runs.side_diff import fed_tokens
+    from parity.runs.sides import open_side
 
     began, seed = time.monotonic(), int(wanted.run["seed"])
     if not isinstance(spec, FileSpec):

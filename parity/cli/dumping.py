@@ -8,7 +8,7 @@ from typing import Any
 
 from parity.cli.options import make_run
 from parity.dump import Dump
-from parity.dump_writer import write_dump
+from parity.dumps.writer import write_dump
 from parity.errors import InputError
 from parity.presenting import STDOUT, require_writable, write_out
 from parity.progress import Progress
@@ -20,8 +20,8 @@ def run_dump(engine: str, output: str, *, plain: bool, force: bool, options: dic
 
     Interrupted, it writes the steps that were done, marked partial, and raises again.
     """
-    from parity.run import Interrupted, run_side
-    from parity.sides import open_side
+    from parity.runs.run import Interrupted, run_side
+    from parity.runs.sides import open_side
 
     _require_free(output, force)
     spec = runnable(engine, "--engine")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from parity.checks import Check, CheckRun
 from parity.cli.gate_text import gate_headline
 from parity.gate.verdict import GateVerdict
+from parity.runs.checks import Check, CheckRun
 from parity.status import Verdict
 
 NAME = "gate"

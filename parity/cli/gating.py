@@ -93,8 +93,8 @@ def _show(store: Store, name: str, fast: str | None, wanted: Wanted) -> int:
 def _specs(fast: str, base: str | None) -> tuple[Specs, tuple[str, ...]]:
     """Base and candidate, and what is to be said of their choice."""
     from parity.gate.settings import candidate_spec
-    from parity.side_diff import FALLBACK, default_dut
-    from parity.sides import chosen_variants, class_of
+    from parity.runs.side_diff import FALLBACK, default_dut
+    from parity.runs.sides import chosen_variants, class_of
 
     installed = plugins(ENGINES)
     chosen = base or default_dut()
@@ -121,7 +121,7 @@ def make_settings(
 ) -> Settings:
     """Settings of the gate from the options; refuses what cannot be run before anything is."""
     from parity.gate.settings import Settings
-    from parity.settings import run_settings
+    from parity.runs.settings import run_settings
 
     if seeds < 1:
         raise InputError(f"--seeds {seeds}: nothing to run", "give --seeds 3 or more")
@@ -169,8 +169,8 @@ def _run(
 
 def _gate(settings: Settings, specs: Specs, progress: Progress) -> Gate:
     from parity.gate.running import run_gate
-    from parity.run import Run, Side
-    from parity.sides import open_side
+    from parity.runs.run import Run, Side
+    from parity.runs.sides import open_side
 
     def open_pair(run: Run) -> tuple[Side, Side]:
         base = open_side("ref", specs[0], run, progress)

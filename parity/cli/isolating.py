@@ -15,7 +15,7 @@ from parity.cli.rerunning import rerun
 from parity.errors import InputError, NotRunError
 from parity.progress import Progress
 from parity.registry import ENGINES, plugins
-from parity.side_diff import FALLBACK, FELL_BACK, default_dut
+from parity.runs.side_diff import FALLBACK, FELL_BACK, default_dut
 from parity.spec import EngineSpec, parse_spec
 from parity.status import Level
 
@@ -33,8 +33,8 @@ def run_isolate(
     **options: Any,
 ) -> int:
     """Run ``parity isolate``; returns the exit status of the verdict."""
-    from parity.engine_diff import Ask
     from parity.isolate.isolation import Wanted, isolate_engines
+    from parity.runs.engine_diff import Ask
 
     trusted = _engine("--ref", ref)
     tested = _engine("--dut", dut) if dut is not None else None

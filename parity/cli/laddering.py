@@ -15,7 +15,7 @@ from parity.spec import EngineSpec, parse_spec
 from parity.status import Verdict
 
 if TYPE_CHECKING:
-    from parity.ladder import Ladder, Rung
+    from parity.runs.ladder import Ladder, Rung
 
 HEAD = ("rung", "tokens", "fed", "first flip", "first key", "differ")
 NUMBERS = (1, 2, 5)  # columns that stand to the right
@@ -25,8 +25,8 @@ def run_ladder(
     typed: str, *, ref: str, engine: str, model: str, seed: int, n: int, json_path: str | None
 ) -> int:
     """Run ``parity ladder``; 0 when the exact rung has every key and token of the ref."""
-    from parity.ladder import climb
-    from parity.sides import open_side
+    from parity.runs.ladder import climb
+    from parity.runs.sides import open_side
 
     require_writable_reports(*([json_path] if json_path else []))
     trusted, _ = _engine("--ref", ref), _plain_engine(engine)

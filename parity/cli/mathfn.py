@@ -19,7 +19,7 @@ from parity.progress import Progress
 from parity.registry import FUNCTION_REPORTS, PROBES, find
 
 if TYPE_CHECKING:
-    from parity.mathfn import Ask, FunctionPresenter, FunctionProbe, Sweep, Table
+    from parity.elementary.mathfn import Ask, FunctionPresenter, FunctionProbe, Sweep, Table
 
 MOST_SAMPLES = 100_000_000  # held in memory with both sides' results
 BYTES = 24  # of memory for each of them: the draw in float64, and what is made of it
@@ -73,7 +73,7 @@ def make_ask(
     positions: bool | None,
 ) -> Ask:
     """What the options ask for; InputError and UsageError for what makes no sense."""
-    from parity.mathfn import DOMAINS, SAMPLES, Ask
+    from parity.elementary.mathfn import DOMAINS, SAMPLES, Ask
 
     name = _known_function(function)
     if not dut:
@@ -132,7 +132,7 @@ def parse_domain(text: str) -> tuple[float, float]:
 
 
 def _known_function(function: str | None) -> str:
-    from parity.functions import FUNCTIONS
+    from parity.elementary.functions import FUNCTIONS
 
     known = ", ".join(FUNCTIONS)
     if function is None:
@@ -170,7 +170,7 @@ def _require_plain_table(function: str | None, options: dict[str, Any]) -> None:
 
 
 def _sweep(ask: Ask, ref: str, dut: str, quiet: bool) -> Sweep:
-    from parity.functions import open_implementation, require_function
+    from parity.elementary.functions import open_implementation, require_function
 
     sides = [open_implementation(spec) for spec in (ref, dut)]
     for side in sides:
@@ -222,7 +222,7 @@ def write_result(found: Sweep | Table, name: str, path: str, options: Options) -
 
 def saved_result(path: Path) -> Sweep | Table | None:
     """What a JSON file of ``parity mathfn`` holds; None for any other file."""
-    from parity.mathfn import read_result
+    from parity.elementary.mathfn import read_result
 
     try:
         text = path.read_text(encoding="utf-8")

@@ -12,7 +12,7 @@ import click
 from parity.errors import InputError
 
 if TYPE_CHECKING:
-    from parity.run import Run
+    from parity.runs.run import Run
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -116,8 +116,8 @@ def with_options(options: tuple[Any, ...]) -> Callable[[Command], Command]:
 
 
 def make_run(*, tokens: str | None, fields: str, **options: Any) -> Run:
-    """Settings of a run from the options; ``options``: as ``parity.settings.run_settings``."""
-    from parity.settings import parse_tokens, run_settings
+    """Settings of a run from the options; ``options``: as ``parity.runs.settings.run_settings``."""
+    from parity.runs.settings import parse_tokens, run_settings
 
     prompt = None if tokens is None else parse_tokens(tokens)
     return run_settings(tokens=prompt, fields=parse_fields(fields), **options)

@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from parity.checks import of_probes
 from parity.cli.reporting import (
     CHECK_REPORTS,
     report_paths,
@@ -21,11 +20,12 @@ from parity.cli.rerunning import WRITES, rerun, words_without
 from parity.errors import InputError, NotRunError
 from parity.presenting import STDOUT
 from parity.progress import Progress
+from parity.runs.checks import of_probes
 from parity.spec import Runnable, runnable
 from parity.status import Verdict
 
 if TYPE_CHECKING:
-    from parity.probe import Ask, Found
+    from parity.runs.probe import Ask, Found
 
 LABEL = 9  # width of the label column
 WIDTH = 80
@@ -42,7 +42,7 @@ def run_probes(
     **options: Any,
 ) -> int:
     """Run the named probes one after the other; the exit status is the worst of theirs."""
-    from parity.probe import worst
+    from parity.runs.probe import worst
 
     json_path = options.pop("json_path")
     reports = report_paths(options, CHECK_REPORTS)
@@ -67,7 +67,7 @@ def _each(
     names: Sequence[str], spec: Runnable, ask: Ask, quiet: bool, printed: bool
 ) -> Iterator[Found]:
     """What each probe found; ``printed``: on stdout as soon as it is known."""
-    from parity.probe_run import run_probe
+    from parity.runs.probe_run import run_probe
 
     for name in names:
         began = time.monotonic()
@@ -91,7 +91,7 @@ def make_ask(
     chunks: str = "",
 ) -> Ask:
     """Settings of the probes from the options; ``--synthetic`` implies hybrid-tiny."""
-    from parity.probe_run import probe_settings
+    from parity.runs.probe_run import probe_settings
 
     return probe_settings(
         sizes=parse_sizes(sizes, "--m"),

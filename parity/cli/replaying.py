@@ -23,9 +23,9 @@ def run_replay(
     typed: str, folder: Path, *, ref: str | None, dut: str | None, quiet: bool, **options: Any
 ) -> int:
     """Run ``parity replay``; returns the exit status."""
-    from parity.replay import model_of, replay_repro, run_of
-    from parity.repro import RECORD, read_repro
-    from parity.sides import open_side
+    from parity.explain.replay import model_of, replay_repro, run_of
+    from parity.explain.repro import RECORD, read_repro
+    from parity.runs.sides import open_side
 
     began = time.monotonic()
     reports = report_paths(options)

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from parity.comparison import exit_status
+from parity.comparison.compare import exit_status
 from parity.errors import InputError, NotRunError
 from parity.presenting import (
     STDOUT,
@@ -25,7 +25,7 @@ from parity.status import Level, Verdict
 from parity.tree import Counts, Tree
 
 if TYPE_CHECKING:
-    from parity.checks import CheckRun
+    from parity.runs.checks import CheckRun
 
 CHECK_REPORTS = "parity.check_reports"
 FORMATS = ("json", "csv", "html", "junit")
@@ -115,7 +115,7 @@ def write_checks_not_run(
     error: NotRunError, name: str, reproduce: str, reports: Mapping[str, str]
 ) -> None:
     """Leave a record of probes or promises that could not be asked, in the files that are new."""
-    from parity.checks import not_run
+    from parity.runs.checks import not_run
 
     reason = [error.message, *error.next_step.splitlines()]
     new = Reports({name: path for name, path in reports.items() if _is_new(path)})

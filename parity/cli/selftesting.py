@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from parity.cli.reporting import require_writable_reports, write_lines
-from parity.comparison import compare_dumps
+from parity.comparison.compare import compare_dumps
+from parity.comparison.files import compare_files
 from parity.errors import InputError, NotRunError
-from parity.file_comparison import compare_files
 from parity.presenting import STDOUT
 from parity.progress import Progress
 from parity.registry import ENGINES, plugins
@@ -23,7 +23,7 @@ from parity.spec import EngineSpec, parse_spec
 from parity.status import ExitStatus
 
 if TYPE_CHECKING:
-    from parity.selftest import Level, Selftest, Trial
+    from parity.selftest.planting import Level, Selftest, Trial
     from parity.tree import Tree
 
 BUILT_IN = ("cpu", "emu", "cuda")  # all but the first where they work here
@@ -40,8 +40,8 @@ def run_selftest(*, engines: Sequence[str], seed: int, json_path: str | None, qu
 
     ``engines``: those asked for by name, none of which may be absent.
     """
-    from parity.selftest import Selftest, try_level
-    from parity.selftest_faults import FAULTS
+    from parity.selftest.faults import FAULTS
+    from parity.selftest.planting import Selftest, try_level
 
     require_writable_reports(json_path)
     specs = [_spec(text) for text in engines or BUILT_IN]
@@ -81,8 +81,8 @@ def _levels(
 ) -> Iterator[Level]:
     """Each level when its turn comes. ``optional``: all engines but the first may be absent."""
     from parity.model.model import synthetic
-    from parity.selftest_levels import DumpFiles, EngineRuns, TensorFiles
-    from parity.sides import open_unloaded
+    from parity.runs.sides import open_unloaded
+    from parity.selftest.levels import DumpFiles, EngineRuns, TensorFiles
 
     yield DumpFiles(folder, found.seed, _compare_paths)
     yield TensorFiles(folder, found.seed, _compare_paths)
@@ -100,7 +100,7 @@ def _levels(
 
 def _compare_paths(ref: Path, dut: Path) -> Tree:
     """As ``parity compare REF DUT`` does."""
-    from parity.engine_diff import Ask
+    from parity.runs.engine_diff import Ask
 
     return compare_files(ref, dut, Ask())
 
@@ -110,7 +110,7 @@ def _compare_paths(ref: Path, dut: Path) -> Tree:
 
 def to_json(found: Selftest) -> str:
     """Versioned JSON text."""
-    from parity.selftest import FORMAT, VERSION
+    from parity.selftest.planting import FORMAT, VERSION
 
     body = {"format": FORMAT, "version": VERSION, "passed": found.passed, **asdict(found)}
     return json.dumps(body, indent=1)
@@ -118,7 +118,7 @@ def to_json(found: Selftest) -> str:
 
 def headline(found: Selftest) -> str:
     """``PASSED  78 of 78 faults caught, 18 of 18 equal pairs without an alarm``."""
-    from parity.selftest_faults import Want
+    from parity.selftest.faults import Want
 
     texts = []
     for faults, what in ((True, "faults caught"), (False, "equal pairs without an alarm")):
@@ -164,7 +164,7 @@ def _heads(levels: Sequence[str]) -> list[str]:
 
 
 def _word(trial: Trial) -> str:
-    from parity.selftest_faults import Want
+    from parity.selftest.faults import Want
 
     if trial.caught:
         return str(trial.want)

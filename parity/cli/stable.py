@@ -21,8 +21,8 @@ def run_stable(
     typed: str, *, engine: str, runs: int, steps: int, quiet: bool, **options: Any
 ) -> int:
     """Run ``parity stable``; returns the exit status."""
-    from parity.repeats import repeat_runs
-    from parity.sides import open_side
+    from parity.runs.repeats import repeat_runs
+    from parity.runs.sides import open_side
 
     reports = report_paths(options)
     require_writable_reports(*reports.values())

@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from parity.comparison import compare_dumps
-from parity.control import INTEGERS, dump_control
-from parity.engine_diff import Ask, diff_engines
+from parity.comparison.compare import compare_dumps
 from parity.errors import NotRunError
 from parity.gate.passes import Course, Difference, Pass, difference, op_text, read_state, run_pass
 from parity.gate.settings import seed_of
 from parity.model.generator import words
 from parity.protocol import Injection
-from parity.run import Run, Side
+from parity.runs.control import INTEGERS, dump_control
+from parity.runs.engine_diff import Ask, diff_engines
+from parity.runs.run import Run, Side
 from parity.status import Verdict
 from parity.tree import Control, Tree
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from parity.builds.provenance import tells_code
 from parity.errors import InputError, NotRunError
 from parity.gate.equality import Problem, Seed
 from parity.gate.passes import now
@@ -20,7 +21,6 @@ from parity.gate.statistics import INTERVAL, TEST
 from parity.gate.summary import ALL
 from parity.gate.timing import WARM_UP
 from parity.gate.verdict import MARGIN, GateVerdict
-from parity.provenance import tells_code
 from parity.store import Entry, Store, check_name
 
 FORMAT, VERSION, KIND, ACTION = "parity-gate", 1, "gate", "gate"

@@ -16,16 +16,16 @@ from typing import Any
 import numpy as np
 
 from parity.collector import collector_paused
-from parity.comparison import compare_dumps
-from parity.dataflow import ROW_PARTS
+from parity.comparison.compare import compare_dumps
+from parity.comparison.states import compare_states
 from parity.dtypes import same_bits
 from parity.dump import MAIN, Dump
 from parity.errors import NotRunError
+from parity.explain.dataflow import ROW_PARTS
 from parity.families import field_op
 from parity.keys import Key
 from parity.protocol import Plan, Step
-from parity.run import Run, Side, State
-from parity.states import compare_states
+from parity.runs.run import Run, Side, State
 from parity.status import Verdict
 
 

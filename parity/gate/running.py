@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from parity.builds.provenance import same_code
 from parity.errors import InputError, NotRunError
 from parity.gate.equality import Problem, Seed, check_seed
 from parity.gate.settings import Settings
@@ -12,8 +13,7 @@ from parity.gate.statistics import Interval
 from parity.gate.summary import ALL, Timing, corrected_intervals, summarise
 from parity.gate.timing import Pair, Round, time_seed
 from parity.gate.verdict import Decision, GateVerdict, decide
-from parity.provenance import same_code
-from parity.run import Run, Side
+from parity.runs.run import Run, Side
 
 NEEDS = ("rows", "state")
 OpenPair = Callable[[Run], tuple[Side, Side]]

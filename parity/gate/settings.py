@@ -10,7 +10,7 @@ from fractions import Fraction
 
 from parity.errors import InputError
 from parity.model.model import Model
-from parity.run import Run
+from parity.runs.run import Run
 from parity.spec import EngineSpec, FileSpec, ProgramSpec, Runnable, Spec, parse_spec
 from parity.variants import VARIANTS
 

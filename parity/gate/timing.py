@@ -15,7 +15,7 @@ from parity.errors import NotRunError
 from parity.gate.equality import SINGLE, Ground, Problem
 from parity.gate.passes import Course, Difference, Pass, difference, run_pass
 from parity.model.generator import words
-from parity.run import Side
+from parity.runs.run import Side
 
 WARM_UP = 2  # rounds of each seed that are checked and not timed
 Told = Callable[[int], None]

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from parity.drill import Start
+from parity.builds.provenance import code_text
 from parity.dump import MAIN, Dump
-from parity.engine_diff import Ask, diff_engines
 from parity.errors import NotRunError, ParityBug
+from parity.explain.drill import Start
 from parity.isolate.delta import Search, find_guilty
 from parity.isolate.interplay import find_interplay, smaller_guilty
 from parity.isolate.placement import Decode, place_groups
@@ -19,10 +19,10 @@ from parity.isolate.trial_cache import Outcome, TrialCache
 from parity.isolate.trials import Trials, Trusted, first_place, in_contract_order
 from parity.keys import Key, KeyOrder
 from parity.progress import Progress
-from parity.provenance import code_text
 from parity.registry import require
-from parity.run import Run, Side, run_side
-from parity.sides import open_side
+from parity.runs.engine_diff import Ask, diff_engines
+from parity.runs.run import Run, Side, run_side
+from parity.runs.sides import open_side
 from parity.spec import EngineSpec
 from parity.status import Verdict
 from parity.tree import CONTAMINATED, Births, Isolation, Placement, Transplant, Tree, Trial

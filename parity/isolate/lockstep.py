@@ -18,7 +18,7 @@ import numpy as np
 from parity.errors import NotRunError, ParityBug
 from parity.keys import Key
 from parity.protocol import Plan, Replace, Step
-from parity.run import Side
+from parity.runs.run import Side
 
 Read = Callable[[], np.ndarray]
 

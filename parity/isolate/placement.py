@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
-from parity.comparison import compare_dumps
+from parity.comparison.compare import compare_dumps
+from parity.comparison.states import compare_states
 from parity.dump import MAIN, Dump, Entry
 from parity.errors import NotRunError
 from parity.families import every_field
@@ -14,8 +15,7 @@ from parity.keys import Key
 from parity.model.config import ModelConfig
 from parity.model.generator import words
 from parity.protocol import Injection
-from parity.run import Run, Side, State
-from parity.states import compare_states
+from parity.runs.run import Run, Side, State
 from parity.tree import Placement, Tree
 
 # Which ops are tried together, by the field each leaves: a field is what can be exchanged.

@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from parity.comparison import compare_dumps
-from parity.drill import Start
+from parity.comparison.compare import compare_dumps
+from parity.comparison.states import compare_states
 from parity.dump import MAIN, Dump, Entry
 from parity.errors import InputError, NotRunError
+from parity.explain.drill import Start
 from parity.families import every_field, layer_fields
 from parity.isolate.trials import first_place, key_of
 from parity.keys import FINAL_FIELDS, Key, KeyOrder
 from parity.protocol import Plan, Replace
-from parity.run import Run, Side, SideRun, run_side, tokens_for_dut
-from parity.states import compare_states
+from parity.runs.run import Run, Side, SideRun, run_side, tokens_for_dut
 from parity.tree import Transplant
 
 RUNGS = 8  # keys that a ladder transplants at most, one after the other

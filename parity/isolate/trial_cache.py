@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-from parity.cache import cache_folder, write_whole
-from parity.dump_writer import format_lines
+from parity.builds.cache import cache_folder, write_whole
+from parity.builds.provenance import PACKAGES, packages_of
+from parity.dumps.writer import format_lines
 from parity.errors import InputError
 from parity.protocol import Engine
-from parity.provenance import PACKAGES, packages_of
-from parity.run import Run, SideRun, State
+from parity.runs.run import Run, SideRun, State
 
 FORMAT = "parity-trial 2"
 Facts = dict[str, str]
@@ -28,7 +28,7 @@ Facts = dict[str, str]
 class Outcome:
     """What a run of the dut gave against the ref: where it first differs, or None where it does not
     (then no key, state or weight does), and how many of all keys differ. ``code``: the compiled
-    code it ran, as ``parity.provenance.code_text`` tells it."""
+    code it ran, as ``parity.builds.provenance.code_text`` tells it."""
 
     first: str | None
     differ: int

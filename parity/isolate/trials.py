@@ -7,19 +7,19 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from parity.comparison import compare_dumps
-from parity.engine_diff import add_states, add_weights
+from parity.builds.loaded import changed_since_start
+from parity.builds.provenance import code_text
+from parity.comparison.compare import compare_dumps
+from parity.comparison.states import differing_weights
 from parity.errors import InputError
 from parity.isolate.delta import Kept
 from parity.isolate.trial_cache import Outcome, TrialCache, code_files, dut_facts, run_facts
 from parity.keys import Key, KeyOrder
-from parity.loaded import changed_since_start
 from parity.progress import Progress
-from parity.provenance import code_text
-from parity.run import Run, Side, SideRun, run_side, tokens_for_dut
-from parity.sides import chosen_variants, load_side, open_unloaded
+from parity.runs.engine_diff import add_states, add_weights
+from parity.runs.run import Run, Side, SideRun, run_side, tokens_for_dut
+from parity.runs.sides import chosen_variants, load_side, open_unloaded
 from parity.spec import EngineSpec
-from parity.states import differing_weights
 from parity.status import Verdict
 from parity.tree import Tree, Trial
 from parity.variants import TIERS, VARIANTS

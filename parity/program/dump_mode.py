@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from parity.dump import Dump
-from parity.dump_reader import parse_dump
+from parity.dumps.reader import parse_dump
 from parity.errors import InputError, NotRunError
 from parity.program.codec import PROTOCOL
 from parity.program.process import MORE_OUTPUT, Process, ending
-from parity.run import Run
+from parity.runs.run import Run
 from parity.spec import ProgramSpec
 
 # What a program is told of the run, and does not see in line mode.

@@ -18,10 +18,10 @@ from typing import IO, Any, Protocol
 import numpy as np
 
 from parity.dump import MAIN, Dump, Entry
-from parity.dump_writer import write_dump
+from parity.dumps.greedy import format_greedy
+from parity.dumps.writer import write_dump
 from parity.errors import ParityError
 from parity.fnv import BASES
-from parity.greedy import format_greedy
 from parity.keys import Key
 from parity.program.codec import PROTOCOL, entry_of, part_array, part_lines
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from parity.comparison import compare_dumps
+from parity.comparison.compare import compare_dumps
+from parity.comparison.states import compare_states
 from parity.dump import MAIN, Dump, Entry
 from parity.families import dumped_fields, field_op
 from parity.inject import move_element
@@ -17,8 +18,7 @@ from parity.model.config import ModelConfig
 from parity.model.generator import words
 from parity.model.model import Model
 from parity.protocol import Injection, Plan, Step
-from parity.run import Side, State
-from parity.states import compare_states
+from parity.runs.run import Side, State
 from parity.status import Verdict
 from parity.tree import KeyState, StateDiff, Tree
 

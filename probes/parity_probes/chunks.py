@@ -14,8 +14,8 @@ from typing import Any
 from parity.errors import InputError
 from parity.model.generator import prompt_tokens
 from parity.model.model import Model
-from parity.probe import Ask, Found, OpenSide
 from parity.protocol import Injection, Plan, Step
+from parity.runs.probe import Ask, Found, OpenSide
 from parity.status import Verdict
 from parity_probes.blocks import (
     Judged,

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from parity.probe import Cost
 from parity.protocol import Step
-from parity.run import Side, State
+from parity.runs.probe import Cost
+from parity.runs.run import Side, State
 from parity_probes.blocks import write_over
 
 ROUNDS = 3  # as long as they are short

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from parity.elements import compare_tensors
+from parity.comparison.elements import compare_tensors
 from parity.model.generator import prompt_tokens
 from parity.model.model import Model
-from parity.probe import Ask, Cost, Found, OpenSide
 from parity.protocol import Injection, Plan, Step
-from parity.run import greedy
+from parity.runs.probe import Ask, Cost, Found, OpenSide
+from parity.runs.run import greedy
 from parity.status import Verdict
 from parity.tree import KeyState, Tree
 from parity_probes.blocks import (

@@ -18,14 +18,14 @@ import numpy as np
 import numpy.typing as npt
 
 from parity import __version__
+from parity.builds.provenance import COMPILED, PACKAGES, packages_of
+from parity.elementary.functions import Implementation, ResidentImplementation
+from parity.elementary.mathfn import BOUNDED, Ask, Placed, StoppedError, Sweep, Table
+from parity.elementary.positions import AGAIN, check_positions
+from parity.elementary.tally import PairSource, Tally
 from parity.errors import ParityBug
-from parity.function_positions import AGAIN, check_positions
-from parity.functions import Implementation, ResidentImplementation
-from parity.mathfn import BOUNDED, Ask, Placed, StoppedError, Sweep, Table
 from parity.progress import Progress
-from parity.provenance import COMPILED, PACKAGES, packages_of
 from parity.status import Verdict
-from parity.tally import PairSource, Tally
 from parity_probes.mathfn_inputs import described, special_values, uniform
 from parity_probes.mathfn_result import fill, remarks, special
 from parity_probes.mathfn_state import SweepState, identity_of, read_state, write_state

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from parity.mathfn import Ask
+from parity.elementary.mathfn import Ask
 
 Bits = npt.NDArray[np.uint32]
 

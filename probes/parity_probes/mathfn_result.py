@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from parity.comparison.elements import compare_tensors
 from parity.dtypes import value_text
-from parity.elements import compare_tensors
-from parity.mathfn import BOUNDED, NAN_PAYLOAD, Bin, Example, Exponent, Special, Sweep
-from parity.tally import EXPONENTS, KINDS, LISTS, Row, Tally, bin_names
+from parity.elementary.mathfn import BOUNDED, NAN_PAYLOAD, Bin, Example, Exponent, Special, Sweep
+from parity.elementary.tally import EXPONENTS, KINDS, LISTS, Row, Tally, bin_names
 from parity.tree import ElementRow
 
 Bits = npt.NDArray[np.uint32]

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from parity.elementary.tally import SIZE, Tally
 from parity.errors import InputError
-from parity.tally import SIZE, Tally
 
 FORMAT = "parity-mathfn-state"
 VERSION = 1

@@ -15,15 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from parity import __version__
-from parity.elements import compare_tensors
+from parity.builds.provenance import COMPILED, tells_code
+from parity.comparison.elements import compare_tensors
+from parity.elementary.functions import Implementation, open_implementation
+from parity.elementary.mathfn import Example, Expected, Table, TableRow, implementation_facts
+from parity.elementary.tally import Row
 from parity.errors import NotRunError, ParityBug
-from parity.functions import Implementation, open_implementation
-from parity.mathfn import Example, Expected, Table, TableRow, implementation_facts
-from parity.probe import worst
 from parity.progress import Progress
-from parity.provenance import COMPILED, tells_code
+from parity.runs.probe import worst
 from parity.status import Verdict
-from parity.tally import Row
 from parity_probes.mathfn_inputs import half_near_zero, uniform
 from parity_probes.mathfn_result import examples
 

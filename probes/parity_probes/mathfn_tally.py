@@ -1,4 +1,4 @@
-"""The tally of ``parity.tally`` in Numba: pairs that lie in host memory, counted on all threads.
+"""``parity.elementary.tally`` in Numba: pairs that lie in host memory, counted on all threads.
 
 Integers only: a result is its bit pattern, and nothing here rounds.
 """
@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import get_num_threads, prange
 
-from parity import tally
-from parity.tally import COLUMNS, KEEP, Tally, empty_words
+from parity.elementary import tally
+from parity.elementary.tally import COLUMNS, KEEP, Tally, empty_words
 
 F = TypeVar("F", bound=Callable[..., Any])
 Bits = npt.NDArray[np.uint32]

@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
+from parity.comparison.states import compare_states
 from parity.errors import ParityError
 from parity.model.generator import prompt_tokens
 from parity.model.model import Model
-from parity.probe import Ask, Found, OpenSide
 from parity.protocol import Injection, Step
-from parity.run import State
-from parity.states import compare_states
+from parity.runs.probe import Ask, Found, OpenSide
+from parity.runs.run import State
 from parity.status import Verdict
 from parity.tree import StateDiff
 from parity_probes.blocks import (

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TextIO
 
-from parity.checks import CheckRun
-from parity.comparison import exit_status
+from parity.comparison.compare import exit_status
 from parity.presenting import Options, printable, require_consistent, write_text
+from parity.runs.checks import CheckRun
 from parity.status import ExitStatus
 from parity.tree import Tree
 from parity_reports import wording

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TextIO
 
-from parity.checks import Check, CheckRun
 from parity.presenting import Options, write_text
+from parity.runs.checks import Check, CheckRun
 from parity.status import Verdict
 from parity_reports.junit_xml import FAILED, PASSED, RUN, SKIPPED, Case, document
 

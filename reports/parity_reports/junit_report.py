@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TextIO
 
-from parity.comparison import exit_status
+from parity.comparison.compare import exit_status
 from parity.presenting import Options, require_consistent, write_text
 from parity.status import ExitStatus, Verdict
 from parity.tree import KeyRow, KeyState, Tree

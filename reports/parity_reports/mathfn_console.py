@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TextIO
 
-from parity.mathfn import Example, Sweep, Table, TableRow, implementation_facts
+from parity.elementary.mathfn import Example, Sweep, Table, TableRow, implementation_facts
+from parity.elementary.tally import CLASSES
 from parity.presenting import Options, write_text
 from parity.status import Verdict
-from parity.tally import CLASSES
 from parity_reports import mathfn_wording as wording
 from parity_reports.console import NARROWEST, WIDTH, color_wanted, encodes, terminal_width
 from parity_reports.layout import Page, measure, paint

@@ -13,10 +13,10 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any, TextIO
 
 from parity import __version__
-from parity.mathfn import Bin, Example, Sweep, Table, TableRow, percent
+from parity.elementary.mathfn import Bin, Example, Sweep, Table, TableRow, percent
+from parity.elementary.tally import CLASSES
 from parity.presenting import Options, printable, write_text
 from parity.status import Verdict
-from parity.tally import CLASSES
 from parity_reports import mathfn_wording as wording
 from parity_reports.html_panels import WORDS, Digits, Fact, changed_digits, hex_groups
 from parity_reports.html_report import content_policy

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from parity.mathfn import Exponent
+from parity.elementary.mathfn import Exponent
 
 HEIGHT = 120  # pixels of one plot
 LEAST = 1.5  # pixels of the smallest bar: one differing input among millions stays visible

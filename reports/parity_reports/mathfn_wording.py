@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from parity.mathfn import Exponent, Sweep, Table, TableRow, percent, share_text
+from parity.elementary.mathfn import Exponent, Sweep, Table, TableRow, percent, share_text
 from parity.status import Verdict
 
 EXPONENTS = 4  # exponents named: those with the most differing inputs

@@ -21,13 +21,13 @@ from pathlib import Path
 
 import numpy as np
 
-from parity.dataflow import step_keys
-from parity.digest_file import to_text
-from parity.digest_tree import grow
+from parity.digests.file import to_text
+from parity.digests.tree import grow
 from parity.dtypes import dtype_bits
 from parity.dump import MAIN, Dump, Entry
-from parity.dump_writer import format_lines
+from parity.dumps.writer import format_lines
 from parity.errors import ParityError
+from parity.explain.dataflow import step_keys
 from parity.families import dumped_fields, every_field, field_type
 from parity.keys import Key
 from parity.model.config import ModelConfig
@@ -36,8 +36,8 @@ from parity.model.model import Model, synthetic
 from parity.progress import Progress
 from parity.protocol import Plan, Step
 from parity.registry import ENGINES, plugins
-from parity.run import Run, Side
-from parity.sides import open_side
+from parity.runs.run import Run, Side
+from parity.runs.sides import open_side
 from parity.spec import EngineSpec, parse_spec
 
 FORMAT, VERSION = "parity-capture-cost", 1

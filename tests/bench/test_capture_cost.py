@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity.dump_reader import read_dump
+from parity.dumps.reader import read_dump
 from parity.protocol import Plan, Step
 from parity_cpu.engine import Engine
 from tests.bench import capture

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from parity.dump_reader import read_dump
+from parity.dumps.reader import read_dump
 from tests.bench import compare
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from parity.dump import MAIN, Dump, Entry, TensorType
-from parity.dump_writer import write_dump
+from parity.dumps.writer import write_dump
 from parity.keys import Key
 from parity.store import Store
 from tests.cli.baselines import check, promote, save

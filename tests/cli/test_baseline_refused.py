@@ -178,7 +178,7 @@ def test_a_store_that_cannot_be_made_is_said_before_the_run(
     def opened(*_: object) -> None:
         raise AssertionError("an engine was opened")
 
-    monkeypatch.setattr("parity.sides.open_side", opened)
+    monkeypatch.setattr("parity.runs.sides.open_side", opened)
     folder = tmp_path / "absent" / "store"
     refused(save(folder, "x", "cpu"), f"{folder}: cannot be written: {folder.parent}: no such")
     assert not folder.parent.exists()

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity.digest_file import read_digest
-from parity.dump_reader import read_dump
+from parity.digests.file import read_digest
+from parity.dumps.reader import read_dump
 from parity.tree import Tree
 from tests.cli.running import SHORT, STEP_KEYS, faulty, said, written_dump
 from tests.cli_runner import Result, run_cli

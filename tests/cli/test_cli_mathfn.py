@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity.mathfn import read_result
+from parity.elementary.mathfn import read_result
 from parity_probes import mathfn_table
 from parity_probes.mathfn_table import COMPARISONS
 from tests.cli_runner import Result, run_cli
@@ -192,7 +192,7 @@ def test_one_file_for_two_reports_is_refused(tmp_path: Path) -> None:
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """``--exhaustive`` over 20,000 bit patterns instead of all."""
-    from parity import mathfn as core
+    from parity.elementary import mathfn as core
 
     class Few(core.Ask):
         def __init__(self, *args: object, **options: object) -> None:
@@ -317,7 +317,7 @@ def short_table(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two rows of the table that need no device."""
     from dataclasses import replace
 
-    from parity.mathfn import Expected
+    from parity.elementary.mathfn import Expected
 
     row = next(one for one in COMPARISONS if one.dut == "exp_via_double")
     rows = (row, replace(row, dut="ucrt", expected=Expected("0", count=(0, 0))))

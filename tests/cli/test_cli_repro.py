@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parity import sides
 from parity.cli.rerunning import rerun
-from parity.repro import INPUTS, OUTPUTS, README, RECORD, STATE, read_repro
+from parity.explain.repro import INPUTS, OUTPUTS, README, RECORD, STATE, read_repro
+from parity.runs import sides
 from parity.tree import Tree
 from tests.cli.running import said
 from tests.cli_runner import Result, run_cli
@@ -297,7 +297,7 @@ def test_red_disk_that_is_full(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("parity.repro.np.savez", full)
+    monkeypatch.setattr("parity.explain.repro.np.savez", full)
     words = ("diff", "--ref", "cpu", "--dut", MOVED, *SHORT, "--repro", str(folder))
     result = run_cli(*words)
     assert result.status == 2

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parity.comparison import compare_dumps
+from parity.comparison.compare import compare_dumps
 from parity.dump import Dump, Entry
 from parity.fnv import fnv1a64_array
 from parity.model.model import synthetic
 from parity.protocol import EngineSettings
-from parity.selftest import Trial, try_level
-from parity.selftest_faults import FAULTS, Want
-from parity.selftest_levels import EngineRuns, TensorFiles, made_tensors
+from parity.selftest.faults import FAULTS, Want
+from parity.selftest.levels import EngineRuns, TensorFiles, made_tensors
+from parity.selftest.planting import Trial, try_level
 from parity.tree import Tree
 from parity_cpu.engine import Engine as CpuEngine
 from parity_cuda.engine import EmuEngine
@@ -269,7 +269,7 @@ def test_red_blind_comparison_is_named(
     levels: tuple[str, ...],
 ) -> None:
     if levels != RUNS:
-        monkeypatch.setattr("parity.file_comparison.compare_dumps", blind)
+        monkeypatch.setattr("parity.comparison.files.compare_dumps", blind)
     monkeypatch.setattr("parity.cli.selftesting.compare_dumps", blind)
     result, body = selftest(tmp_path, "--engine", "cpu")
     assert (result.status, body["passed"]) == (1, False)
@@ -295,7 +295,7 @@ def test_red_hash_that_sees_no_order(tmp_path: Path, monkeypatch: pytest.MonkeyP
     def total(array: np.ndarray, basis: int = 0) -> int:
         return int(np.sort(array.reshape(-1)).astype(np.float64).view(np.uint64).sum())
 
-    monkeypatch.setattr("parity.tensor_files.fnv1a64_array", total)
+    monkeypatch.setattr("parity.dumps.tensor_files.fnv1a64_array", total)
     uncaught = _uncaught(selftest(tmp_path, "--engine", "cpu")[1], "npz")
     assert {"two rows swapped", "two elements swapped", "transposed, same shape"} <= uncaught
     assert uncaught.isdisjoint({"1 ULP in one element", "missing key", "same bytes", "key twice"})
@@ -306,7 +306,7 @@ def test_red_hash_that_sees_no_sign(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def unsigned(array: np.ndarray, basis: int = 0) -> int:
         return fnv1a64_array(np.abs(array))
 
-    monkeypatch.setattr("parity.tensor_files.fnv1a64_array", unsigned)
+    monkeypatch.setattr("parity.dumps.tensor_files.fnv1a64_array", unsigned)
     result, body = selftest(tmp_path, "--engine", "cpu")
     assert _uncaught(body, "npz") == {"every sign flipped", "+0 to -0"}
     assert _uncaught(body, "dumps") == set()
@@ -323,7 +323,7 @@ def test_red_numbers_compared_as_numbers(tmp_path: Path, monkeypatch: pytest.Mon
         salt = next(made) if np.isnan(array).any() else 0
         return fnv1a64_array(array.astype(np.float64) + 0.0) ^ salt
 
-    monkeypatch.setattr("parity.tensor_files.fnv1a64_array", numeric)
+    monkeypatch.setattr("parity.dumps.tensor_files.fnv1a64_array", numeric)
     result, body = selftest(tmp_path, "--engine", "cpu")
     assert _uncaught(body, "npz") == {"+0 to -0", "same bytes with a NaN"}
     assert "  ALARM  same bytes with a NaN, npz, at t" in result.stdout
@@ -331,7 +331,7 @@ def test_red_numbers_compared_as_numbers(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.usefixtures("one_family")
 def test_red_elements_that_are_not_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("parity.file_comparison._add_elements", lambda *_: None)
+    monkeypatch.setattr("parity.comparison.files._add_elements", lambda *_: None)
     result, body = selftest(tmp_path, "--engine", "cpu")
     assert result.status == 1
     assert "1 ULP in one element" in _uncaught(body, "npz")
@@ -342,9 +342,11 @@ def test_red_elements_that_are_not_told(tmp_path: Path, monkeypatch: pytest.Monk
 def test_red_key_that_stands_twice_in_a_file_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("parity.dump_reader._repeated_row", lambda table: None)
-    monkeypatch.setattr("parity.tensor_files.unique_names", lambda _, names: dict.fromkeys(names))
-    for module in ("parity.file_comparison", "parity.control"):
+    monkeypatch.setattr("parity.dumps.reader._repeated_row", lambda table: None)
+    monkeypatch.setattr(
+        "parity.dumps.tensor_files.unique_names", lambda _, names: dict.fromkeys(names)
+    )
+    for module in ("parity.comparison.files", "parity.runs.control"):
         monkeypatch.setattr(f"{module}.compare_dumps", last_of_two)
     _, body = selftest(tmp_path, "--engine", "cpu")
     for level in FILES:

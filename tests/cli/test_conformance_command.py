@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from parity import testing
-from parity.candidate import candidate
 from parity.errors import InputError, NotRunError
 from parity.model.generator import prompt_tokens
 from parity.model.model import synthetic
+from parity.promises.candidate import candidate
 from parity.protocol import EngineSettings
 from parity.testing import (
     PROMISES,

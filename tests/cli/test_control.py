@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from parity.comparison import compare_dumps
-from parity.control import dump_control
+from parity.comparison.compare import compare_dumps
 from parity.dump import MAIN, Dump, Entry, TensorType
-from parity.engine_diff import Ask, finish_dumps
 from parity.keys import Key
+from parity.runs.control import dump_control
+from parity.runs.engine_diff import Ask, finish_dumps
 from parity.status import Verdict
 from tests.cli import engines_for_tests
 from tests.cli.running import ENGINES, SHORT, diff, faulty, said

@@ -10,11 +10,11 @@ from unittest import mock
 
 import pytest
 
-from parity import side_diff
 from parity.__main__ import main
 from parity.cli import diffing
-from parity.dump_reader import read_dump
+from parity.dumps.reader import read_dump
 from parity.errors import NotRunError
+from parity.runs import side_diff
 from parity.tree import Tree
 from tests.cli.running import ENGINES, SHORT, STEP_KEYS, diff, faulty, said, written_dump
 from tests.cli_runner import run_cli
@@ -230,7 +230,9 @@ def test_explicit_cuda_is_never_replaced(monkeypatch: pytest.MonkeyPatch) -> Non
     def absent(name: str) -> None:
         raise NotRunError(f"{name}: no device", "use --dut emu")
 
-    monkeypatch.setattr("parity.sides.engine_class", lambda n: absent(n) if n == "cuda" else None)
+    monkeypatch.setattr(
+        "parity.runs.sides.engine_class", lambda n: absent(n) if n == "cuda" else None
+    )
     result = run_cli("diff", *SHORT, "--ref", "cuda", "--dut", "cuda")
     assert said(result) == (3, "", "parity: not run: cuda: no device\n  next: use --dut emu\n")
 

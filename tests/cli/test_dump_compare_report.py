@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity.dump_reader import parse_dump, read_dump
+from parity.dumps.reader import parse_dump, read_dump
 from parity.keys import Key
 from parity.model.model import synthetic
 from parity.protocol import EngineSettings, Plan
@@ -121,7 +121,7 @@ def test_dump_into_a_device_is_no_overwriting() -> None:
 def test_red_output_is_refused_before_the_run(
     monkeypatch: pytest.MonkeyPatch, output: str, message: str, next_step: str
 ) -> None:
-    monkeypatch.setattr("parity.sides.open_side", None)  # would fail if it were called
+    monkeypatch.setattr("parity.runs.sides.open_side", None)  # would fail if it were called
     result = run_cli("dump", "-o", output, *SHORT)
     assert said(result) == (2, "", f"parity: {message}\n  next: {next_step}\n")
 

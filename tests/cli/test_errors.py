@@ -196,7 +196,7 @@ def test_help_is_no_error(words: tuple[str, ...]) -> None:
 def test_report_that_cannot_be_written_is_refused_before_the_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("parity.sides.open_side", None)  # would fail if it were called
+    monkeypatch.setattr("parity.runs.sides.open_side", None)  # would fail if it were called
     result = run_cli(*CPU, "--json", "/nonexistent/x.json")
     assert result.status == 2
     assert result.stderr.startswith("parity: /nonexistent/x.json: cannot be written: ")

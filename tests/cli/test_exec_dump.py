@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from parity.dump_reader import read_dump
+from parity.dumps.reader import read_dump
 from tests.cli.running import SHORT, STEP_KEYS, diff, said, written_dump
 from tests.cli_runner import run_cli
 from tests.programs.processes import gone

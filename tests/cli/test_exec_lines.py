@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity.dump_reader import read_dump
+from parity.dumps.reader import read_dump
 from parity.fnv import fnv1a64_array
 from parity.tree import Tree
 from tests.cli.running import SHORT, diff, said

@@ -185,7 +185,7 @@ def test_a_program_has_a_model_of_its_own(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("made_up_time")
 def test_base_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("parity.side_diff.default_dut", lambda: "emu")
+    monkeypatch.setattr("parity.runs.side_diff.default_dut", lambda: "emu")
     words = ("--fast", "fma", "--store", str(tmp_path / "store"), *SHORT)
     result = run_cli("gate", *words)
     assert result.status == 1
@@ -261,7 +261,7 @@ def test_a_store_that_cannot_be_made_is_said_before_the_run(
     def opened(*_: object) -> None:
         raise AssertionError("an engine was opened")
 
-    monkeypatch.setattr("parity.sides.open_side", opened)
+    monkeypatch.setattr("parity.runs.sides.open_side", opened)
     folder = tmp_path / "absent" / "store"
     result = gate(tmp_path, "--store", str(folder))
     assert (result.status, result.stdout) == (2, "")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from parity.dump_reader import read_dump
+from parity.dumps.reader import read_dump
 from parity.tree import Tree
 from tests.cli.running import SHORT, faulty, said, written_dump
 from tests.cli_runner import run_cli

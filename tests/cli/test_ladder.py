@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from parity.cli.commands import NEAR_TIE_SEED
-from parity.ladder import RUNGS, first_flip
+from parity.runs.ladder import RUNGS, first_flip
 from tests.cli_runner import Result, run_cli
 
 SHORT = ("--model", "moe-tiny", "--seed", "7", "--n", "12")  # fast flips the token chosen at t42

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from parity.chain import bisect_first
 from parity.cli.options import make_run
-from parity.comparison import compare_dumps
+from parity.comparison.compare import compare_dumps
+from parity.digests.chain import bisect_first
 from parity.dump import MAIN, Dump
-from parity.dump_reader import read_dump
-from parity.run import Run
-from parity.search import fold_layers
+from parity.dumps.reader import read_dump
+from parity.runs.run import Run
+from parity.runs.search import fold_layers
 from tests.cli.running import ENGINES, SHORT, diff, faulty, said, written_dump
 from tests.cli_runner import run_cli
 

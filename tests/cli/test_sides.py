@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from parity.cli.options import make_run
-from parity.dump_reader import read_dump
+from parity.dumps.reader import read_dump
 from parity.errors import InputError
 from parity.program.dump_mode import program_environment
 from parity.progress import Progress
 from parity.registry import ENGINES, plugins
-from parity.sides import open_side
+from parity.runs.sides import open_side
 from parity.spec import EngineSpec, parse_spec
 from parity.variants import TIERS
 from parity_cpu.engine import Engine
@@ -32,7 +32,7 @@ import os
 from pathlib import Path
 
 from parity.dump import Dump
-from parity.dump_writer import write_dump
+from parity.dumps.writer import write_dump
 from parity.fnv import BASES
 from parity.model.model import synthetic
 from parity.protocol import EngineSettings, Plan

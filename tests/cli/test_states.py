@@ -1,4 +1,4 @@
-"""parity.states: every kind of difference is found, and at the place where it was written."""
+"""comparison/states.py: every kind of difference is found, where it was written."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from parity.comparison.states import compare_states, differing_weights
 from parity.dump import TensorType
-from parity.states import compare_states, differing_weights
 from parity.tree import StateDiff
 
 State = dict[str, np.ndarray]

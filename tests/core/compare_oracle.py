@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from parity.dump import Dump, Entry
-from parity.dump_scan import Block, Scanner
+from parity.dumps.scan import Block, Scanner
 from parity.errors import InputError
 from parity.keys import Key, KeyOrder
 from parity.status import Verdict

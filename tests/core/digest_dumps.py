@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from parity.digest_file import from_text, to_text
-from parity.digest_tree import DigestTree
+from parity.digests.file import from_text, to_text
+from parity.digests.tree import DigestTree
 from parity.dump import Dump, Entry, TensorType
 from parity.keys import Key
 

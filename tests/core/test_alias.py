@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from parity.alias import Rule, apply_aliases, read_aliases
-from parity.comparison import compare_dumps, exit_status
+from parity.comparison.alias import Rule, apply_aliases, read_aliases
+from parity.comparison.compare import compare_dumps, exit_status
 from parity.dump import Dump, Entry, TensorType
 from parity.errors import InputError
 from parity.keys import Key

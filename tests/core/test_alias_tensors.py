@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parity.alias_tensors import FLAT, axis_of, cut, put_together
+from parity.comparison.alias_tensors import FLAT, axis_of, cut, put_together
 from parity.tree import KeyState, Tree
 from tests.cli_runner import Result, run_cli
 

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import parity
-from parity import api, recording
+from parity import api
 from parity.divergence import SUFFIXES, DivergedError, Divergence
+from parity.dumps import recording
 from parity.errors import InputError, NotRunError
 from parity.model.model import synthetic
 from parity.protocol import EngineSettings
@@ -174,7 +175,7 @@ def test_one_open_engine_cannot_be_both_sides() -> None:
 
 
 def test_the_default_dut_is_that_of_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("parity.side_diff.default_dut", lambda: "emu")
+    monkeypatch.setattr("parity.runs.side_diff.default_dut", lambda: "emu")
     found = parity.diff("emu", **ASKED)
     assert found.tree.dut["spec"] == "emu"
     assert found.notes[-1] == "no CUDA device works here: the dut is emu (--dut cuda says why)"
@@ -243,7 +244,7 @@ def test_an_absent_device_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
     def absent(name: str) -> None:
         raise NotRunError(f"{name}: no device", "use --dut emu")
 
-    monkeypatch.setattr("parity.sides.engine_class", absent)
+    monkeypatch.setattr("parity.runs.sides.engine_class", absent)
     with pytest.raises(NotRunError) as caught:
         parity.diff("cpu", "cuda", **ASKED)
     assert (caught.value.exit_status, caught.value.next_step) == (3, "use dut emu")

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import parity
-from parity.dump_reader import read_dump
-from parity.dump_writer import write_dump
+from parity.dumps.reader import read_dump
+from parity.dumps.recording import Recorder, record
+from parity.dumps.writer import write_dump
 from parity.errors import InputError
-from parity.recording import Recorder, record
 from tests.cli_runner import run_cli
 from tests.core.test_tensor_files import folder, npz, safetensors
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parity.attribution import attribute_birth, with_arguments
+from parity.explain.attribution import attribute_birth, with_arguments
 from parity.keys import Key
 from parity.protocol import Call
 from parity.tree import FunctionDiff

@@ -1,4 +1,4 @@
-"""parity.births on visits made by hand: what is born, inherited, masked, and from where."""
+"""parity.explain.births on visits made by hand: what is born, inherited, masked, and from where."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
-from parity.births import START, Flow
-from parity.dataflow import feeds_of, step_keys
 from parity.dump import Entry
+from parity.explain.births import START, Flow
+from parity.explain.dataflow import feeds_of, step_keys
+from parity.explain.rerun import Visit
 from parity.families import every_field, field_type
 from parity.keys import Key
 from parity.model.config import preset
-from parity.rerun import Visit
-from parity.run import Run
+from parity.runs.run import Run
 from parity.tree import Cause
 from tests.red.birth_pairs import run_of
 

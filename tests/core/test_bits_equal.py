@@ -11,7 +11,7 @@ import pytest
 
 from parity import bits_equal
 from parity.dump import MAIN, Dump, Entry, TensorType
-from parity.dump_writer import write_dump
+from parity.dumps.writer import write_dump
 from parity.errors import InputError
 from parity.fnv import BASES, fnv1a64_array
 from parity.inject import move_element

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parity.chain import bisect_first, chain, chain_lines, first_by_bisection
-from parity.comparison import compare_dumps
+from parity.comparison.compare import compare_dumps
+from parity.digests.chain import bisect_first, chain, chain_lines, first_by_bisection
 from parity.dump import Dump, Entry, TensorType
 from parity.errors import InputError
 from parity.fnv import BASES, fnv1a64

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from parity import comparison
-from parity.comparison import compare_dumps, exit_status
+from parity.comparison import compare as comparison
+from parity.comparison.compare import compare_dumps, exit_status
 from parity.dump import Dump, Entry, TensorType
-from parity.dump_reader import parse_dump
+from parity.dumps.reader import parse_dump
 from parity.errors import InputError
 from parity.keys import Key
 from parity.status import ExitStatus, Level, Verdict

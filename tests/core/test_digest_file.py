@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parity.digest_file import _check, from_text, is_digest_file, read_digest, to_text
-from parity.digest_search import compare_trees
-from parity.digest_tree import grow
+from parity.digests.file import _check, from_text, is_digest_file, read_digest, to_text
+from parity.digests.search import compare_trees
+from parity.digests.tree import grow
 from parity.dump import Entry, TensorType
-from parity.dump_writer import format_lines
+from parity.dumps.writer import format_lines
 from parity.errors import InputError
 from parity.keys import FREE, Key
 from parity.status import ExitStatus

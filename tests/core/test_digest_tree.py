@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parity import digest_tree
-from parity.chain import chain
-from parity.comparison import ROWS_LIMIT, compare_dumps, exit_status
-from parity.digest_control import check_control, plant_in_dump, plant_in_tree
-from parity.digest_search import compare_trees, find_first
-from parity.digest_tree import DigestTree, fold, grow
+from parity.comparison.compare import ROWS_LIMIT, compare_dumps, exit_status
+from parity.digests import tree as digest_tree
+from parity.digests.chain import chain
+from parity.digests.control import check_control, plant_in_dump, plant_in_tree
+from parity.digests.key_layout import Block, Layout, Place, Span
+from parity.digests.search import compare_trees, find_first
+from parity.digests.tree import DigestTree, fold, grow
 from parity.dump import Dump, Entry
 from parity.errors import InputError
-from parity.key_layout import Block, Layout, Place, Span
 from parity.keys import FREE, Key
 from parity.status import ExitStatus, Level, Verdict
 from tests.core.compare_oracle import expected_first, expected_rows
@@ -230,7 +230,7 @@ def test_partial_dump_and_key_given_twice_are_refused() -> None:
 
 
 def test_of_very_many_keys_only_the_first_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("parity.digest_search.ROWS_LIMIT", 50)
+    monkeypatch.setattr("parity.digests.search.ROWS_LIMIT", 50)
     ref, dut = grow(dump_of(small())), grow(dump_of(edited(small(), [("change", 33, 0)])))
     tree = compare_trees(ref, dut)
     assert [row.key for row in tree.keys] == [tree.first] == [small()[33].key.tag]
@@ -270,7 +270,7 @@ def test_control_that_is_not_found_proves_nothing() -> None:
 def test_search_that_looks_at_the_wrong_half_turns_the_control_red(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from parity import digest_search
+    from parity.digests import search as digest_search
 
     honest = digest_search.bisect_first
 

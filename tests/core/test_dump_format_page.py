@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from parity.chain import chain_lines
+from parity.digests.chain import chain_lines
 from parity.dump import HEADER_NAMES
-from parity.dump_reader import parse_dump, read_dump
+from parity.dumps.reader import parse_dump, read_dump
 from parity.fnv import BASES, fnv1a64, fnv1a64_array, hex16
 from tests.c_header import build
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from parity.comparison import compare_dumps
+from parity.comparison.compare import compare_dumps
 from parity.dump import Dump, Entry, TensorType
-from parity.dump_reader import parse_dump, read_dump
+from parity.dumps.reader import parse_dump, read_dump
 from parity.errors import InputError
 from parity.keys import Key
 from parity.status import ExitStatus, Verdict

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parity.dump import Dump, Entry, TensorType
-from parity.dump_reader import parse_dump, read_dump
-from parity.dump_writer import format_lines, write_dump
+from parity.dumps.reader import parse_dump, read_dump
+from parity.dumps.writer import format_lines, write_dump
 from parity.errors import InputError, ParityBug
 from parity.keys import Key
 from parity.status import ExitStatus

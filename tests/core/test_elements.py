@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from parity.comparison.elements import KINDS, compare_tensors
 from parity.dtypes import FLOATS, INTEGERS, bit_patterns, dtype_name, tensor_bytes, value_text
-from parity.elements import KINDS, compare_tensors
 from parity.errors import InputError
 from parity.tree import ElementRow, Elements
 

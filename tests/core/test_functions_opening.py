@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from parity import registry
-from parity.errors import InputError, NotRunError, ParityBug
-from parity.functions import (
+from parity.elementary.functions import (
     FUNCTIONS,
     implementation_names,
     open_implementation,
     require_function,
 )
+from parity.errors import InputError, NotRunError, ParityBug
 from tests.red import function_faults
 
 FAULTS = "tests.red.function_faults"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from parity.elementary.functions import open_implementation
+from parity.elementary.positions import AGAIN, LENGTHS, OFFSETS, check_positions, layouts, on_a_line
 from parity.errors import InputError
-from parity.function_positions import AGAIN, LENGTHS, OFFSETS, check_positions, layouts, on_a_line
-from parity.functions import open_implementation
 
 N = 10_001
 FAULTS = "tests.red.function_faults"

@@ -8,13 +8,13 @@ from unittest import mock
 
 import pytest
 
-from parity import dump_reader
-from parity.alias import apply_aliases, read_aliases
-from parity.chain import first_by_bisection
-from parity.comparison import compare_dumps
+from parity.comparison.alias import apply_aliases, read_aliases
+from parity.comparison.compare import compare_dumps
+from parity.digests.chain import first_by_bisection
 from parity.dump import Dump
-from parity.dump_reader import parse_dump
-from parity.dump_writer import format_lines
+from parity.dumps import reader as dump_reader
+from parity.dumps.reader import parse_dump
+from parity.dumps.writer import format_lines
 from parity.errors import InputError
 from parity.status import Verdict
 from parity.tree import Tree

@@ -15,7 +15,7 @@ from parity.gate import passes, timing
 from parity.gate.passes import Course, Pass, difference, run_pass
 from parity.gate.timing import candidate_first
 from parity.protocol import Plan, Step
-from parity.run import Side
+from parity.runs.run import Side
 from tests.probes.small_engine import small_config, small_side
 
 TOKENS = (3, 1, 4, 1, 5, 9)

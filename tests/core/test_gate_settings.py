@@ -10,7 +10,7 @@ import pytest
 from parity.errors import InputError
 from parity.gate.evidence import default_name
 from parity.gate.settings import Settings, candidate_spec
-from parity.settings import run_settings
+from parity.runs.settings import run_settings
 from parity.spec import EngineSpec, ProgramSpec, parse_spec
 
 INSTALLED = ("cpu", "cuda", "emu", "my-engine")

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parity.dump import Dump
+from parity.dumps.greedy import format_greedy, match_greedy, parse_greedy
 from parity.errors import InputError
-from parity.greedy import format_greedy, match_greedy, parse_greedy
 
 
 @given(st.dictionaries(st.integers(0, 10**9 - 1), st.integers(0, 10**9 - 1)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from parity.run import greedy
+from parity.runs.run import greedy
 
 INF, NAN = float("inf"), float("nan")
 

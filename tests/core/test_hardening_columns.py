@@ -13,14 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parity import comparison, dump_reader
-from parity.comparison import compare_dumps
-from parity.control import dump_control
+from parity.comparison import compare as comparison
+from parity.comparison.compare import compare_dumps
 from parity.dump import Dump, Entry, TensorType
-from parity.dump_reader import parse_dump
-from parity.dump_table import Builder, Kinds, Places, Table
+from parity.dumps import reader as dump_reader
+from parity.dumps.reader import parse_dump
+from parity.dumps.table import Builder, Kinds, Places, Table
 from parity.errors import InputError
 from parity.keys import Key
+from parity.runs.control import dump_control
 from parity.status import Verdict
 from parity.tree import KeyState
 from tests.core.compare_oracle import OneByOne, check
@@ -328,7 +329,7 @@ def test_many_places_and_types_are_told_apart() -> None:
 
 def test_texts_of_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """With two slots for all texts nearly every look misses: length and words decide."""
-    monkeypatch.setattr("parity.dump_scan._SLOT_BITS", 1)
+    monkeypatch.setattr("parity.dumps.scan._SLOT_BITS", 1)
     monkeypatch.setattr(dump_reader, "_BLOCK", 4096)
     test_many_places_and_types_are_told_apart()
     monkeypatch.setattr(dump_reader, "_BLOCK", 64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from parity.elements import compare_tensors
+from parity.comparison.elements import compare_tensors
 
 F32 = np.float32
 MAX, INF, TINY = np.finfo(F32).max, F32(np.inf), F32(1.4e-45)

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from parity.dumps.tensor_files import read_tensors
 from parity.errors import NotRunError
 from parity.fnv import BASES, fnv1a64, fnv1a64_array, hex16
 from parity.protocol import EngineSettings
-from parity.tensor_files import read_tensors
 from parity_cpu.tap import digest_of
 from parity_cuda.backend import Backend
 from parity_cuda.emu.compiler import find_compiler

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parity.dump_reader import read_dump
+from parity.dumps.reader import read_dump
 from parity.fnv import BASES, fnv1a64_array, hex16
 from tests.c_header import EXAMPLE, INCLUDE, SANITIZED, build
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import parity
 from parity.dtypes import FLOATS, dtype_bits
-from parity.dump_reader import read_dump
+from parity.dumps.reader import read_dump
 from parity.fnv import fnv1a64_array, hex16
 from parity.keys import Key
 from tests.c_header import INCLUDE, SANITIZED, build

@@ -1,4 +1,4 @@
-"""parity.impossible: keys that share a hash are remarked upon, unless they may be equal."""
+"""comparison/impossible.py: keys that share a hash are remarked upon, unless they may be equal."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from parity.dataflow import step_keys
+from parity.comparison.impossible import one_hash_notes, shared_hashes
 from parity.dump import MAIN, Dump, Entry
+from parity.explain.dataflow import step_keys
 from parity.families import every_field, field_type
-from parity.impossible import one_hash_notes, shared_hashes
 from parity.keys import Key
 from parity.model.config import PRESETS, preset
-from parity.run import Run, run_side
+from parity.runs.run import Run, run_side
 from tests.red.birth_pairs import opened, run_of
 
 CONFIG = preset("moe-tiny")

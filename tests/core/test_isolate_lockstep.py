@@ -13,7 +13,7 @@ from parity.errors import NotRunError
 from parity.isolate.lockstep import Partner, step_together
 from parity.keys import Key
 from parity.protocol import Plan, Replace, Step
-from parity.run import Side
+from parity.runs.run import Side
 
 PLAN = Plan(fields=())
 LOGITS = np.zeros(4, np.float32)

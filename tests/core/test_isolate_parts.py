@@ -17,7 +17,7 @@ from parity.isolate.trial_cache import dut_facts, run_facts
 from parity.isolate.trials import first_place, in_contract_order, respelled
 from parity.keys import FINAL_FIELDS, LAYER_FIELDS, Key
 from parity.model.model import synthetic
-from parity.run import Run, SideRun
+from parity.runs.run import Run, SideRun
 from parity.spec import EngineSpec, parse_spec
 from parity.status import Level, Verdict
 from parity.tree import Birth, Births, Counts, StateDiff, Tree

@@ -1,4 +1,4 @@
-"""parity.margin: the gap at a greedy choice, what moved it, and whether that explains the flip."""
+"""explain/margin.py: the gap at a greedy choice, what moved it, whether that explains the flip."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parity.elements import compare_tensors
-from parity.margin import measure
+from parity.comparison.elements import compare_tensors
+from parity.explain.margin import measure
 
 F = np.float32
 

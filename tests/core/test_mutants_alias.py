@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity.alias import apply_aliases, read_aliases
-from parity.alias_tensors import apply_to_tensors
-from parity.comparison import compare_dumps
+from parity.comparison.alias import apply_aliases, read_aliases
+from parity.comparison.alias_tensors import apply_to_tensors
+from parity.comparison.compare import compare_dumps
 from parity.dump import Dump, Entry, TensorType
+from parity.dumps.tensor_files import Tensor
 from parity.errors import InputError
 from parity.fnv import BASES, fnv1a64_array
 from parity.keys import Key
 from parity.status import Verdict
-from parity.tensor_files import Tensor
 from parity.tree import KeyState
 from tests.core.test_alias import dump, rules
 from tests.core.test_alias_tensors import K, V, compared, keyed, tree_of

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parity import births
-from parity.births import START, Born, Flow, layer_tag, name_births
+from parity.comparison.elements import compare_tensors
 from parity.dump import Entry, TensorType
-from parity.elements import compare_tensors
+from parity.explain import births
+from parity.explain.births import START, Born, Flow, layer_tag, name_births
+from parity.explain.forcing import Detail
+from parity.explain.rerun import Visit
+from parity.explain.retrace import Found
 from parity.fnv import fnv1a64_array
-from parity.forcing import Detail
 from parity.keys import Key
-from parity.rerun import Visit
-from parity.retrace import Found
-from parity.run import Run
+from parity.runs.run import Run
 from parity.status import Level, Verdict
 from parity.tree import EMBEDDING, Birth, Cause, Counts, FunctionDiff, KeyRow, KeyState, Tree
 from tests.core.test_births_flow import HYBRID, MOE, causes, flowed, visit

@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from parity.chain import bisect_first, chain_lines, first_by_bisection, in_order, line_texts
-from parity.comparison import compare_dumps, exit_status
-from parity.digest_search import First, compare_trees, find_first
-from parity.digest_tree import DigestTree, fold, grow
+from parity.comparison.compare import compare_dumps, exit_status
+from parity.comparison.matching import dump_order
+from parity.digests.chain import bisect_first, chain_lines, first_by_bisection, in_order, line_texts
+from parity.digests.key_layout import Place
+from parity.digests.search import First, compare_trees, find_first
+from parity.digests.tree import DigestTree, fold, grow
 from parity.dump import Dump, Entry, TensorType
 from parity.errors import InputError
-from parity.key_layout import Place
 from parity.keys import Key, KeyOrder
-from parity.matching import dump_order
 from parity.status import ExitStatus, Level, Verdict
 from parity.tree import Counts, KeyState, Search
 from tests.core.compare_oracle import expected_first, expected_rows
@@ -350,7 +350,7 @@ def test_types_that_one_side_lacks_are_told_with_what_to_do(side: int) -> None:
 
 
 def test_limit_of_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("parity.digest_search.ROWS_LIMIT", 5)
+    monkeypatch.setattr("parity.digests.search.ROWS_LIMIT", 5)
     assert len(compare_trees(*compared(*TAGS)).keys) == 5
     more = (*TAGS, "t2_x")
     tree = compare_trees(*compared(*more, ref=more))

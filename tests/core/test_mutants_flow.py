@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from parity.births import START, Flow, name_births
+from parity.explain.births import START, Flow, name_births
 from parity.keys import Key
 from parity.tree import Cause, KeyState
 from tests.core.test_births_flow import HYBRID, MOE, born, causes, flowed, visit

@@ -8,13 +8,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from parity import comparison, matching
-from parity.comparison import compare_dumps, exit_status
+from parity.comparison import compare as comparison
+from parity.comparison import matching
+from parity.comparison.compare import compare_dumps, exit_status
+from parity.comparison.matching import (
+    NOT_COMPARABLE,
+    SAME,
+    STATES,
+    dump_order,
+    match_keys,
+    segment_names,
+)
 from parity.dump import Dump, Entry, TensorType
-from parity.dump_table import Table
+from parity.dumps.table import Table
 from parity.errors import InputError
 from parity.keys import Key
-from parity.matching import NOT_COMPARABLE, SAME, STATES, dump_order, match_keys, segment_names
 from parity.status import ExitStatus, Level, Verdict
 from parity.tree import Counts, KeyState
 from tests.core.compare_oracle import check

@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
+from parity.digests.key_layout import Layout, Place
 from parity.errors import InputError
-from parity.key_layout import Layout, Place
 from parity.keys import Key, KeyOrder, in_schema
 
 FIELDS = {

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from parity.comparison import compare_dumps
+from parity.comparison.compare import compare_dumps
+from parity.comparison.impossible import one_hash_notes, shared_hashes
+from parity.comparison.parting import label_parting, note_parting, parting
 from parity.dump import MAIN, PARTIAL, Dump, Entry, TensorType
-from parity.dump_table import Table
-from parity.impossible import one_hash_notes, shared_hashes
+from parity.dumps.table import Table
 from parity.keys import Key
-from parity.parting import label_parting, note_parting, parting
 from parity.tree import KeyState, Tree
 
 KIND = TensorType("f32", (2,))

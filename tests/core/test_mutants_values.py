@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from parity.comparison.elements import compare_tensors
+from parity.comparison.states import compare_states, differing_rows, unlike_form
 from parity.dump import Dump
-from parity.elements import compare_tensors
+from parity.dumps.greedy import match_greedy, parse_greedy
 from parity.errors import InputError
-from parity.greedy import match_greedy, parse_greedy
-from parity.margin import measure
-from parity.states import compare_states, differing_rows, unlike_form
+from parity.explain.margin import measure
 from parity.tree import StatePart
 
 State = dict[str, np.ndarray]

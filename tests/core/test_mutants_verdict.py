@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parity import control, stability
-from parity.control import dump_control, inject_control
 from parity.dump import MAIN, PARTIAL, Dump, Entry, TensorType
 from parity.errors import InputError
 from parity.keys import Key
 from parity.kinds import misfit
 from parity.protocol import Injection
-from parity.run import SideRun
-from parity.stability import (
+from parity.runs import control, stability
+from parity.runs.control import dump_control, inject_control
+from parity.runs.run import SideRun
+from parity.runs.stability import (
     call_unstable,
     confirm,
     entries_tree,

@@ -14,14 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parity.cli.options import make_run
-from parity.comparison import compare_dumps
+from parity.comparison.compare import compare_dumps
+from parity.comparison.parting import label_parting, parting
 from parity.dump import MAIN, Dump, Entry
-from parity.greedy import format_greedy, match_greedy
+from parity.dumps.greedy import format_greedy, match_greedy
 from parity.keys import Key
-from parity.parting import label_parting, parting
 from parity.progress import Progress
-from parity.run import run_side
-from parity.sides import open_side
+from parity.runs.run import run_side
+from parity.runs.sides import open_side
 from parity.spec import EngineSpec, parse_spec
 from parity.status import Level, Verdict
 from parity.tree import KeyState, Tree

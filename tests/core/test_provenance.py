@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parity import __version__, loaded
-from parity.cache import find_sealed, keep_sealed, seal
-from parity.errors import NotRunError
-from parity.fingerprint import Reads, fingerprint
-from parity.loaded import Sources, changed_since_start, stale_bytecode
-from parity.provenance import (
+from parity import __version__
+from parity.builds import loaded
+from parity.builds.cache import find_sealed, keep_sealed, seal
+from parity.builds.fingerprint import Reads, fingerprint
+from parity.builds.loaded import Sources, changed_since_start, stale_bytecode
+from parity.builds.provenance import (
     code_notes,
     code_text,
     engine_facts,
@@ -29,6 +29,7 @@ from parity.provenance import (
     same_code,
     tells_code,
 )
+from parity.errors import NotRunError
 
 CUDA = {"engine": "cuda", "version": "1", "tier": "exact", "variants": "none"}
 CUDA |= {"compiled": "a" * 16, "mask": "0000"}
@@ -262,7 +263,7 @@ def package(tmp_path: Path) -> Path:
 
 CHANGING = """
 import sys, pathlib
-from parity.loaded import Sources
+from parity.builds.loaded import Sources
 folder = pathlib.Path(sys.argv[1])
 sources = Sources(folder)
 sources.read()

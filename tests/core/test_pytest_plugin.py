@@ -12,9 +12,10 @@ import pytest
 
 # Loaded before any run inside this process: pytester forgets what a run imports, and NumPy cannot
 # be imported twice.
-from parity import provenance, testing
+from parity import testing
 from parity.baseline import fixture as baseline_fixture
 from parity.baseline.fixture import default_name
+from parity.builds import provenance
 from parity.store import Store
 from parity.store.store import LONGEST_NAME
 

@@ -15,12 +15,12 @@ import pytest
 
 import parity
 from parity.dump import MAIN, Dump
-from parity.dump_reader import read_dump
+from parity.dumps.reader import read_dump
+from parity.dumps.recording import Recorder, record
+from parity.dumps.tensor_files import read_tensors
 from parity.errors import InputError
 from parity.fnv import BASES, fnv1a64
 from parity.keys import Key
-from parity.recording import Recorder, record
-from parity.tensor_files import read_tensors
 
 F32 = np.float32
 ONES = np.ones((2, 3), F32)

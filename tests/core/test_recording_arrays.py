@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from parity.dtypes import tensor_bytes
+from parity.dumps.host_arrays import host_tensor, nonfinite_of
+from parity.dumps.recording import record
 from parity.errors import InputError
 from parity.fnv import fnv1a64
-from parity.host_arrays import host_tensor, nonfinite_of
-from parity.recording import record
 
 F32 = np.float32
 GRID = np.arange(24, dtype=F32).reshape(4, 6)

@@ -14,7 +14,7 @@ from parity.baseline import Facts, check_arrays, check_dump, load, save_arrays, 
 from parity.dump import MAIN, Dump, Entry, TensorType
 from parity.errors import InputError
 from parity.keys import Key
-from parity.run import SideRun
+from parity.runs.run import SideRun
 from parity.status import Verdict
 from parity.store import Store
 from tests.core.store_samples import content

@@ -16,14 +16,14 @@ import numpy as np
 import pytest
 
 import parity
-from parity.dump_reader import read_dump
-from parity.elements import compare_tensors
-from parity.engine_diff import Ask
+from parity.comparison.elements import compare_tensors
+from parity.comparison.files import compare_files
+from parity.dumps.reader import read_dump
+from parity.dumps.tensor_files import read_tensors
 from parity.errors import InputError
-from parity.file_comparison import compare_files
 from parity.keys import Key
 from parity.protocol import Plan, Step
-from parity.tensor_files import read_tensors
+from parity.runs.engine_diff import Ask
 from parity.tree import Tree
 from parity_cpu.engine import Engine
 from tests.cli_runner import Result, run_cli
@@ -211,7 +211,7 @@ def test_another_order_of_the_refs_npz_decides_which_comes_first(tmp_path: Path)
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is large from 64 KiB on, in pieces of 4,096 elements."""
-    monkeypatch.setattr("parity.tensor_files.LARGE", 1 << 16)
+    monkeypatch.setattr("parity.dumps.tensor_files.LARGE", 1 << 16)
     monkeypatch.setattr("parity.dtypes.PIECE", 1 << 12)
 
 

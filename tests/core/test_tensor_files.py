@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity.comparison import compare_dumps
+from parity.comparison.compare import compare_dumps
+from parity.comparison.elements import compare_tensors
 from parity.dump import TensorType
-from parity.elements import compare_tensors
+from parity.dumps.safetensors import read_layout
+from parity.dumps.tensor_files import is_tensor_path, read_tensors
 from parity.errors import InputError
 from parity.fnv import BASES, fnv1a64
-from parity.safetensors import read_layout
 from parity.status import Verdict
-from parity.tensor_files import is_tensor_path, read_tensors
 
 F32 = np.float32
 CODES = {"float16": "F16", "float32": "F32", "float64": "F64", "int8": "I8", "int32": "I32"}

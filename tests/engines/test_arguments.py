@@ -13,7 +13,7 @@ import pytest
 from parity.keys import Key
 from parity.model.model import synthetic
 from parity.protocol import ELEMENTARY, Call, EngineSettings, Plan, Step
-from parity.run import Run
+from parity.runs.run import Run
 from parity.variants import variant_mask
 from parity_cpu import Engine, arguments, calls
 from parity_cpu.arguments import PARTS

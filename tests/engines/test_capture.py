@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parity.dataflow import step_keys
+from parity.explain.dataflow import step_keys
 from parity.families import every_field
 from parity.model.model import Model, synthetic
 from parity.protocol import Plan, Step

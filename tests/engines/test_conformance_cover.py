@@ -11,11 +11,13 @@ from types import ModuleType
 
 import pytest
 
-from parity import function_promises, promises, testing
-from parity.candidate import candidate
-from parity.conformance import Bench, ConformanceError
+from parity import testing
 from parity.model.generator import prompt_tokens
 from parity.model.model import Model
+from parity.promises import engines as promises
+from parity.promises import functions as function_promises
+from parity.promises.candidate import candidate
+from parity.promises.conformance import Bench, ConformanceError
 from parity.protocol import CAPABILITIES
 from parity.testing import PROMISES, run_check
 from tests.engines.broken_capabilities import LengthAlone

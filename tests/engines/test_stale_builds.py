@@ -14,7 +14,7 @@ import pytest
 
 import parity_cpu
 from parity.dump import Dump
-from parity.dump_reader import read_dump
+from parity.dumps.reader import read_dump
 from parity.errors import NotRunError
 from parity.protocol import EngineSettings
 from parity_cuda import nvrtc, sources

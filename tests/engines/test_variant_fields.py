@@ -12,8 +12,8 @@ import pytest
 from parity.cli.options import make_run
 from parity.isolate.lockstep import step_together
 from parity.progress import Progress
-from parity.run import Run, Side
-from parity.sides import open_side
+from parity.runs.run import Run, Side
+from parity.runs.sides import open_side
 from parity.spec import EngineSpec, parse_spec
 from parity.variants import ACTS_ON, VARIANTS
 

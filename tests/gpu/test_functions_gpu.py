@@ -7,8 +7,8 @@ import time
 import numpy as np
 import pytest
 
-from parity.function_positions import check_positions
-from parity.functions import FUNCTIONS, open_implementation
+from parity.elementary.functions import FUNCTIONS, open_implementation
+from parity.elementary.positions import check_positions
 from parity_cuda.functions import DeviceFunctions, open_backend
 
 pytestmark = pytest.mark.gpu

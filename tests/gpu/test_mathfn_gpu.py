@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from parity.functions import ResidentImplementation, open_implementation
-from parity.mathfn import BOUNDED, Ask, Sweep
+from parity.elementary.functions import ResidentImplementation, open_implementation
+from parity.elementary.mathfn import BOUNDED, Ask, Sweep
+from parity.elementary.tally import EVERY_FLOAT, Tally
 from parity.progress import Progress
 from parity.status import Verdict
-from parity.tally import EVERY_FLOAT, Tally
 from parity_probes.mathfn import HostPairs, Mathfn
 from parity_reports.mathfn_wording import headline, measured_text, time_text
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from parity.model.model import synthetic
-from parity.probe import Ask, Found
 from parity.protocol import Engine
+from parity.runs.probe import Ask, Found
 from parity.status import Verdict
 from parity_cuda.engine import CudaEngine
 from parity_probes.chunks import Chunks

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import parity
+from parity.dumps.recording import record
 from parity.fnv import fnv1a64
-from parity.recording import record
 
 pytestmark = pytest.mark.gpu
 

@@ -13,11 +13,11 @@ from typing import NamedTuple
 import pytest
 
 from parity.cli.options import make_run
-from parity.comparison import compare_dumps
+from parity.comparison.compare import compare_dumps
 from parity.keys import Key
 from parity.progress import Progress
-from parity.run import Run, Side, SideRun, run_side
-from parity.sides import open_side
+from parity.runs.run import Run, Side, SideRun, run_side
+from parity.runs.sides import open_side
 from parity.spec import EngineSpec, parse_spec
 from parity.status import Level
 from parity.tree import Tree

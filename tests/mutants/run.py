@@ -66,7 +66,10 @@ class Group:
 
 GROUPS = {
     "values": Group(
-        tuple(f"parity/{name}.py" for name in ("elements", "states", "greedy", "margin")),
+        (
+            *("parity/comparison/elements.py", "parity/comparison/states.py"),
+            *("parity/dumps/greedy.py", "parity/explain/margin.py"),
+        ),
         (
             *(f"tests/core/test_{name}.py" for name in ("elements", "hardening_elements")),
             *(f"tests/core/test_{name}.py" for name in ("greedy", "greedy_choice", "margin")),
@@ -75,7 +78,10 @@ GROUPS = {
         ("test_any_bits_add_up_and_no_difference_is_lost",),
     ),
     "verdict": Group(
-        tuple(f"parity/{name}.py" for name in ("control", "stability", "kinds", "status")),
+        (
+            *("parity/runs/control.py", "parity/runs/stability.py"),
+            *("parity/kinds.py", "parity/status.py"),
+        ),
         (
             "tests/cli/test_control.py",
             *("tests/core/test_tree.py", "tests/core/test_comparison.py"),
@@ -83,14 +89,14 @@ GROUPS = {
         ),
     ),
     "births": Group(
-        ("parity/births.py",),
+        ("parity/explain/births.py",),
         (
             "tests/core/test_births_flow.py",
             *("tests/core/test_mutants_births.py", "tests/core/test_mutants_flow.py"),
         ),
     ),
     "keys": Group(
-        ("parity/comparison.py", "parity/matching.py"),
+        ("parity/comparison/compare.py", "parity/comparison/matching.py"),
         (
             *("tests/core/test_comparison.py", "tests/core/test_hardening_partial.py"),
             "tests/core/test_hardening_columns.py::test_of_a_large_match_the_same_rows_are_listed"
@@ -99,11 +105,16 @@ GROUPS = {
         ),
     ),
     "aliases": Group(
-        ("parity/alias.py", "parity/alias_tensors.py"),
+        ("parity/comparison/alias.py", "parity/comparison/alias_tensors.py"),
         tuple(f"tests/core/test_{name}.py" for name in ("alias", "alias_tensors", "mutants_alias")),
     ),
     "places": Group(
-        ("parity/keys.py", "parity/key_layout.py", "parity/parting.py", "parity/impossible.py"),
+        (
+            "parity/keys.py",
+            "parity/digests/key_layout.py",
+            "parity/comparison/parting.py",
+            "parity/comparison/impossible.py",
+        ),
         (
             *(f"tests/core/test_{name}.py" for name in ("keys", "comparison", "impossible")),
             "tests/core/test_digest_file.py",
@@ -111,7 +122,7 @@ GROUPS = {
         ),
     ),
     "digests": Group(
-        ("parity/chain.py", "parity/digest_tree.py", "parity/digest_search.py"),
+        ("parity/digests/chain.py", "parity/digests/tree.py", "parity/digests/search.py"),
         (
             *("tests/core/test_chain.py", "tests/core/test_digest_tree.py"),
             "tests/core/test_mutants_digests.py",
@@ -176,7 +187,7 @@ class Reason:
 
 
 def place_of(name: str) -> str:
-    """``births.Flow._judge`` of mutmut's ``parity.births.xǁFlowǁ_judge__mutmut_22``."""
+    """``births.Flow._judge`` of mutmut's ``parity.explain.births.xǁFlowǁ_judge__mutmut_22``."""
     module, _, function = name.rpartition("__mutmut_")[0].rpartition(".")
     parts = function[1:].replace("property_", "").split("ǁ")
     parts = parts[1:] or [parts[0].removeprefix("_")]

@@ -136,11 +136,17 @@ def test_a_survivor_without_a_reason_ends_red(
 @pytest.mark.parametrize(
     ("name", "place"),
     [
-        ("parity.births.xǁFlowǁ_judge__mutmut_22", "births.Flow._judge"),
-        ("parity.elements.x_compare_tensors__mutmut_26", "elements.compare_tensors"),
+        ("parity.explain.births.xǁFlowǁ_judge__mutmut_22", "births.Flow._judge"),
+        ("parity.comparison.elements.x_compare_tensors__mutmut_26", "elements.compare_tensors"),
         ("parity_probes.blocks.x__filled__mutmut_11", "blocks._filled"),
-        ("parity.key_layout.xǁLayoutǁproperty_untyped__mutmut_3", "key_layout.Layout.untyped"),
-        ("parity.matching.xǁPartǁ__post_init____mutmut_1", "matching.Part.__post_init__"),
+        (
+            "parity.digests.key_layout.xǁLayoutǁproperty_untyped__mutmut_3",
+            "key_layout.Layout.untyped",
+        ),
+        (
+            "parity.comparison.matching.xǁPartǁ__post_init____mutmut_1",
+            "matching.Part.__post_init__",
+        ),
     ],
 )
 def test_place_of_a_mutant(name: str, place: str) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from parity.model.model import Model, synthetic
-from parity.probe import Ask, Found, Probe
 from parity.protocol import Engine, EngineSettings
-from parity.run import Side
+from parity.runs.probe import Ask, Found, Probe
+from parity.runs.run import Side
 from parity.variants import resolve
 from parity_cpu.engine import Engine as CpuEngine
 from parity_cuda.engine import EmuEngine

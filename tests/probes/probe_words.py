@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parity.probe import Found
+from parity.runs.probe import Found
 from parity.status import Verdict
 
 BOTH = ("moe-tiny", "hybrid-tiny")

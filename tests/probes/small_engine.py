@@ -21,9 +21,9 @@ from parity.families import every_field, layer_fields
 from parity.inject import move_element
 from parity.keys import Key
 from parity.model.config import ModelConfig, preset
-from parity.probe import Ask, Found, Probe
 from parity.protocol import Plan, Step
-from parity.run import Side
+from parity.runs.probe import Ask, Found, Probe
+from parity.runs.run import Side
 
 ROW_FIELDS = ("k", "ks", "v", "vs")
 WHOLE_FIELDS = ("s", "hist")

@@ -1,4 +1,4 @@
-"""A second writing of the tally, pair by pair in Python integers, from parity/tally.py's words."""
+"""A second writing of the tally, pair by pair in Python integers, from tally.py's words."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from parity import tally
+from parity.elementary import tally
 
 Pair = tuple[int, int, int]  # input, ref, dut
 
@@ -45,7 +45,7 @@ def bin_of(distance: int) -> int:
 
 
 def words_of(pairs: Iterable[Pair], bounded: bool = False) -> np.ndarray:
-    """The array of parity/tally.py for these pairs, every one counted by itself."""
+    """The array of parity/elementary/tally.py for these pairs, every one counted by itself."""
     words = tally.empty_words()
     lists: dict[str, set[tuple[int, int, int, int]]] = {name: set() for name in tally.LISTS}
     for x, ref, dut in pairs:

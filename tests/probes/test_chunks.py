@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from parity.comparison.states import compare_states
 from parity.model.generator import prompt_tokens
-from parity.states import compare_states
 from parity.status import Verdict
 from parity_probes.chunks import PROMPT, Chunks
 from tests.cli_runner import run_cli

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from parity.elementary.functions import FUNCTIONS, open_implementation
 from parity.errors import InputError, NotRunError
-from parity.functions import FUNCTIONS, open_implementation
 from parity_cpu import c_library
 from parity_cpu.c_functions import CALLS
 from parity_cpu.functions import WORTHWHILE, ExpViaDouble

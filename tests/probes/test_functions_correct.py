@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from parity.elementary.functions import FUNCTIONS, open_implementation
 from parity.errors import NotRunError
-from parity.functions import FUNCTIONS, open_implementation
 from parity_probes import correct_functions
 from parity_probes.correct_functions import ASSUMED, CorrectlyRounded, platform_errors
 from parity_probes.exact_functions import ExactFunctions

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from parity.functions import open_implementation
+from parity.elementary.functions import open_implementation
 from parity.protocol import EngineSettings
 from parity_cuda import nvrtc
 from parity_cuda.emu_backend import EmuBackend

@@ -9,15 +9,15 @@ import sys
 import numpy as np
 import pytest
 
-from parity.functions import FUNCTIONS, open_implementation
+from parity.elementary.functions import FUNCTIONS, open_implementation
 from parity_probes.numpy_functions import vector_extensions
 
 X = np.random.default_rng(20_261_203).normal(0, 10, 4_096).astype(np.float32)
 REPORT = (
     "import numpy as np\n"
-    "from parity.functions import open_implementation as o\n"
+    "from parity.elementary.functions import open_implementation as o\n"
     "x = np.random.default_rng(26).normal(0, 20, 10001).astype(np.float32)\n"
-    "from parity.function_positions import check_positions\n"
+    "from parity.elementary.positions import check_positions\n"
     "n = o('numpy')\n"
     "print(n.describe()['processor'], *(len(check_positions(n, f, abs(x))) for f in "
     "('expf', 'logf', 'sinf', 'cosf')), sep='|')\n"

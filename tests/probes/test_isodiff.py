@@ -11,7 +11,7 @@ import pytest
 
 from parity.cli.probing import reproducing
 from parity.model.generator import prompt_tokens
-from parity.probe import Cost, Found
+from parity.runs.probe import Cost, Found
 from parity.status import Verdict
 from parity_probes.isodiff import Isodiff
 from tests.cli_runner import run_cli

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parity import tally
-from parity.mathfn import Ask, Sweep
+from parity.elementary import tally
+from parity.elementary.mathfn import Ask, Sweep
+from parity.elementary.tally import EVERY_FLOAT, Tally
 from parity.progress import Progress
 from parity.protocol import EngineSettings
-from parity.tally import EVERY_FLOAT, Tally
 from parity_cuda import tally as device
 from parity_cuda.emu_backend import EmuBackend
 from parity_cuda.sources import function_sources

@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from parity.elementary.functions import open_implementation
+from parity.elementary.mathfn import DOMAINS, Ask, StoppedError, Sweep
+from parity.elementary.tally import EVERY_FLOAT
 from parity.errors import InputError, ParityBug
-from parity.functions import open_implementation
-from parity.mathfn import DOMAINS, Ask, StoppedError, Sweep
 from parity.progress import Progress
 from parity.status import Verdict
-from parity.tally import EVERY_FLOAT
 from parity_probes import mathfn as probe
 from parity_probes.mathfn import HostPairs, Mathfn
 from parity_probes.mathfn_inputs import special_values, uniform
@@ -407,7 +407,7 @@ def test_a_result_that_depends_on_its_place_is_unstable() -> None:
 
 
 def test_results_go_through_json_and_back() -> None:
-    from parity.mathfn import read_result
+    from parity.elementary.mathfn import read_result
 
     flipped = changed("flipped", lambda bits: bits ^ (bits & np.uint32(1)))
     found = run(Ask("cosf", samples=500, positions=False), identity(), flipped)

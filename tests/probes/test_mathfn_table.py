@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from parity.elementary.functions import open_implementation
+from parity.elementary.mathfn import Expected, Table, TableRow, read_result
 from parity.errors import NotRunError
-from parity.functions import open_implementation
-from parity.mathfn import Expected, Table, TableRow, read_result
 from parity.progress import Progress
 from parity.status import Verdict
 from parity_cpu.functions import ExpViaDouble

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from parity import tally
+from parity.elementary import tally
+from parity.elementary.tally import EVERY_FLOAT, Row, Tally, bin_names
 from parity.errors import ParityBug
-from parity.tally import EVERY_FLOAT, Row, Tally, bin_names
 from parity_probes.mathfn_tally import PairCounter
 from tests.probes.tally_oracle import Pair, words_of
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from parity.comparison.states import compare_states
 from parity.dump import Entry, TensorType
 from parity.keys import Key
 from parity.protocol import Injection, Plan, Step
-from parity.run import Side
-from parity.states import compare_states
+from parity.runs.run import Side
 from parity.status import Verdict
 from parity_probes import blocks
 from parity_probes.blocks import (

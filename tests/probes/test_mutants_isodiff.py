@@ -10,7 +10,7 @@ import pytest
 
 from parity.model.generator import prompt_tokens
 from parity.protocol import Step
-from parity.run import greedy
+from parity.runs.run import greedy
 from parity.status import Verdict
 from parity_probes.blocks import Outcome, judge
 from parity_probes.isodiff import Isodiff, _publish, _Tally, _wrong

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from parity.model.generator import prompt_tokens
-from parity.probe import Ask
+from parity.runs.probe import Ask
 from parity.status import Verdict
 from parity_probes.chunks import PROMPT, Chunks
 from parity_probes.rollback import Rollback, _found, _spoiled, _Tally

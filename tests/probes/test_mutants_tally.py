@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from parity.tally import KEEP, Row
+from parity.elementary.tally import KEEP, Row
 from tests.probes.tally_oracle import words_of
 from tests.probes.test_mathfn_tally import MINUS, ONE, TWO, counted
 

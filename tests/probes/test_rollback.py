@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from parity.comparison.states import compare_states
 from parity.model.generator import prompt_tokens
-from parity.probe import Found
-from parity.states import compare_states
+from parity.runs.probe import Found
 from parity.status import Verdict
 from parity_probes.isodiff import Isodiff
 from parity_probes.rollback import Rollback

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from parity.comparison.states import compare_states
 from parity.errors import InputError
 from parity.families import dumped_fields
 from parity.fnv import fnv1a64_array
@@ -17,7 +18,6 @@ from parity.keys import Key
 from parity.model.checks import MOST_ROWS
 from parity.model.generator import prompt_tokens
 from parity.protocol import Injection, Plan, Step
-from parity.states import compare_states
 from tests.probes.asking import ENGINES, model_of, opened
 
 ROOM = 80

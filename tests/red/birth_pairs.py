@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from functools import cache
 
 from parity.cli.options import make_run
-from parity.engine_diff import Ask, diff_engines
 from parity.keys import Key
 from parity.progress import Progress
-from parity.run import Run, Side
-from parity.sides import open_side
+from parity.runs.engine_diff import Ask, diff_engines
+from parity.runs.run import Run, Side
+from parity.runs.sides import open_side
 from parity.spec import EngineSpec, parse_spec
 from parity.tree import Birth, KeyRow, Tree
 from tests.red.planted import OpFault, Planted

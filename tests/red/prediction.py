@@ -20,7 +20,7 @@ from parity.families import dumped_fields
 from parity.keys import Key
 from parity.model.model import Model
 from parity.protocol import EngineSettings, Plan
-from parity.run import Run, greedy
+from parity.runs.run import Run, greedy
 from parity_cpu.engine import Engine
 from parity_cpu.ops.elementary import ucrt_cosf, ucrt_expf, ucrt_sinf
 from parity_cpu.ops.expert_matvec import expert_matvec

@@ -13,10 +13,10 @@ import pytest
 import parity
 from parity.divergence import DivergedError
 from parity.dtypes import flat_pieces
+from parity.dumps.recording import Recorder, record
+from parity.dumps.tensor_files import Tensor, read_tensors
 from parity.errors import InputError, NotRunError
 from parity.fnv import fnv1a64_array
-from parity.recording import Recorder, record
-from parity.tensor_files import Tensor, read_tensors
 from parity.tree import Tree
 from tests.cli_runner import run_cli
 from tests.core.test_tensor_files import npz, safetensors
@@ -141,13 +141,13 @@ def test_a_tap_that_writes_to_the_array_is_seen(monkeypatch: pytest.MonkeyPatch)
         array[np.abs(array) < 0.1] = 0
         return Tensor(array, "f32")
 
-    monkeypatch.setattr("parity.host_arrays.host_tensor", flushed)
+    monkeypatch.setattr("parity.dumps.host_arrays.host_tensor", flushed)
     assert not left_as_it_was(values(AT))
 
 
 def test_a_comparison_that_cannot_fail_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """The control of a green result changes one digit, and must find exactly that key."""
-    monkeypatch.setattr("parity.control.compare_dumps", lambda ref, dut, **_: _blind(ref, dut))
+    monkeypatch.setattr("parity.runs.control.compare_dumps", lambda ref, dut, **_: _blind(ref, dut))
     found = parity.compare({TAG: values(AT)}, {TAG: values(AT)})
     assert (found.verdict, found.same, int(found.exit_status)) == ("not_run", False, 3)
     assert found.reason.startswith("the control did not fire")
@@ -156,7 +156,7 @@ def test_a_comparison_that_cannot_fail_is_not_run(monkeypatch: pytest.MonkeyPatc
 
 
 def _blind(ref: Any, dut: Any) -> Tree:
-    from parity.comparison import compare_dumps
+    from parity.comparison.compare import compare_dumps
 
     return compare_dumps(ref, ref)
 
@@ -211,7 +211,7 @@ def lossy(array: np.ndarray) -> Iterator[np.ndarray]:
     yield from pieces[:-1] if len(pieces) > 1 else pieces
 
 
-@pytest.mark.parametrize("where", ["tensor_files", "elements"])
+@pytest.mark.parametrize("where", ["dumps.tensor_files", "comparison.elements"])
 def test_a_piece_that_is_lost_is_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
@@ -219,14 +219,14 @@ def test_a_piece_that_is_lost_is_seen(
     changed = array.copy()
     changed[-1, -1] = 7
     monkeypatch.setattr("parity.dtypes.PIECE", 1 << 12)
-    monkeypatch.setattr("parity.tensor_files.LARGE", 1 << 16)
+    monkeypatch.setattr("parity.dumps.tensor_files.LARGE", 1 << 16)
     ref, dut = npz(tmp_path / "a.npz", {"x": array}), npz(tmp_path / "b.npz", {"x": changed})
     found = parity.compare(ref, dut)
     assert found.elements is not None
     assert [row.index for row in found.elements.rows] == [(511, 255)]
     monkeypatch.setattr(f"parity.{where}.flat_pieces", lossy)
     found = parity.compare(ref, dut)
-    if where == "tensor_files":
+    if where == "dumps.tensor_files":
         assert found.same  # digests of the first pieces alone: a false green
         assert parity.compare({"x": array}, ref).first == "x"  # the whole array's digest says so
     else:
@@ -237,12 +237,12 @@ def test_a_piece_that_is_lost_is_seen(
 def test_without_its_guard_a_bomb_would_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("parity.tensor_files.LARGE", 1 << 16)
+    monkeypatch.setattr("parity.dumps.tensor_files.LARGE", 1 << 16)
     bomb = tmp_path / "a.npz"
     np.savez_compressed(bomb, x=np.zeros(1 << 20, F32))
     with pytest.raises(InputError, match="it looks like a zip bomb"):
         read_tensors(bomb)
-    monkeypatch.setattr("parity.tensor_files._refuse_bombs", lambda path, members: None)
+    monkeypatch.setattr("parity.dumps.tensor_files._refuse_bombs", lambda path, members: None)
     assert str(read_tensors(bomb)[0].entries[0].type) == "f32[1048576]"
 
 

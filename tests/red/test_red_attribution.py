@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from parity.attribution import attribute_birth
 from parity.cli.options import make_run
 from parity.dump import Entry
+from parity.explain.attribution import attribute_birth
 from parity.keys import Key
 from parity.protocol import Call, Elementary, EngineSettings, Plan, Step
-from parity.run import Run, greedy
+from parity.runs.run import Run, greedy
 from parity.tree import Birth, FunctionDiff, Tree
 from parity_cpu import Engine as Cpu
 from parity_cuda import EmuEngine

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from parity.dataflow import step_keys
+from parity.explain.dataflow import step_keys
 from parity.families import every_field
 from parity.keys import Key
 from parity.model.config import preset

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-from parity.engine_diff import Ask, diff_engines
 from parity.keys import Key
-from parity.search import bisect_engines
+from parity.runs.engine_diff import Ask, diff_engines
+from parity.runs.search import bisect_engines
 from parity.tree import CONTAMINATED, Cause, KeyState, Stability, Tree
 from tests.red.birth_pairs import births, born, compared, opened, row, run_of, sources
 

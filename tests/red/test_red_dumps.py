@@ -13,17 +13,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity.chain import first_by_bisection
-from parity.comparison import compare_dumps, exit_status
+from parity.comparison.compare import compare_dumps, exit_status
+from parity.comparison.elements import compare_tensors, dtype_name
+from parity.digests.chain import first_by_bisection
 from parity.dump import Dump, Entry, TensorType
-from parity.dump_reader import read_dump
-from parity.dump_writer import write_dump
-from parity.elements import compare_tensors, dtype_name
+from parity.dumps.reader import read_dump
+from parity.dumps.tensor_files import read_tensors
+from parity.dumps.writer import write_dump
 from parity.errors import InputError
 from parity.fnv import fnv1a64_array
 from parity.keys import Key, KeyOrder
 from parity.status import ExitStatus, Level, Verdict
-from parity.tensor_files import read_tensors
 
 F32 = np.float32
 PLANTED = "t2_l1_attn"

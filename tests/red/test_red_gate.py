@@ -17,9 +17,9 @@ from parity.model.config import preset
 from parity.model.model import SyntheticModel
 from parity.progress import Progress
 from parity.registry import ENGINES, plugins
-from parity.run import Run, Side
-from parity.settings import run_settings
-from parity.sides import open_side
+from parity.runs.run import Run, Side
+from parity.runs.settings import run_settings
+from parity.runs.sides import open_side
 from parity.spec import EngineSpec, parse_spec
 from tests.red.gate_engines import CLOCK
 

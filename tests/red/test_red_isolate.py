@@ -13,8 +13,8 @@ from parity.isolate.placement import GROUPS
 from parity.isolate.trials import Trusted, outcome_of, respelled
 from parity.keys import Key
 from parity.progress import Progress
-from parity.run import Run, Side, run_side
-from parity.sides import open_side
+from parity.runs.run import Run, Side, run_side
+from parity.runs.sides import open_side
 from parity.spec import EngineSpec, parse_spec
 from parity.tree import Isolation, Tree
 from parity.variants import TIERS

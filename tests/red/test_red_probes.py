@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parity.probe import Cost
+from parity.runs.probe import Cost
 from parity_cuda.emu import EmuModule, Schedule, build_module, sanitizer_env
 from parity_cuda.sources import kernel_sources
 from parity_probes import blocks

@@ -16,7 +16,7 @@ import pytest
 
 from parity.cli.options import make_run
 from parity.keys import Key
-from parity.run import Run
+from parity.runs.run import Run
 from parity.tree import Tree
 from tests.cli_runner import run_cli
 from tests.red import prediction

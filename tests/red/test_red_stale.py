@@ -10,7 +10,7 @@ import pytest
 
 from parity.isolate import trials
 from parity.isolate.trial_cache import TrialCache
-from parity.probe import VERSION
+from parity.runs.probe import VERSION
 from parity.tree import Tree
 from parity_cpu.engine import Engine
 from tests.cli_runner import Result, run_cli

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from parity.comparison import exit_status
+from parity.comparison.compare import exit_status
 from parity.errors import ParityBug
 from parity.presenting import Options
 from parity.status import ExitStatus, Level, Verdict

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from parity.comparison import exit_status
+from parity.comparison.compare import exit_status
 from parity.errors import ParityBug
 from parity.presenting import Options, printable
 from parity.status import ExitStatus, Level, Verdict

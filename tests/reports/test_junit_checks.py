@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from parity.checks import Check, CheckRun, not_run, of_probes
 from parity.presenting import Options
-from parity.probe import Found
+from parity.runs.checks import Check, CheckRun, not_run, of_probes
+from parity.runs.probe import Found
 from parity.status import Verdict
 from parity.tree import Tree
 from parity_reports import junit_checks, junit_report

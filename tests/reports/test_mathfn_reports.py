@@ -10,11 +10,21 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from parity.mathfn import Ask, Bin, Expected, Exponent, Placed, Sweep, Table, TableRow, percent
+from parity.elementary.mathfn import (
+    Ask,
+    Bin,
+    Expected,
+    Exponent,
+    Placed,
+    Sweep,
+    Table,
+    TableRow,
+    percent,
+)
+from parity.elementary.tally import LISTS
 from parity.presenting import Options
 from parity.progress import Progress
 from parity.status import Verdict
-from parity.tally import LISTS
 from parity_probes.mathfn import Mathfn
 from parity_reports.mathfn_console import FunctionConsole
 from parity_reports.mathfn_html import render

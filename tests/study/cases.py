@@ -9,15 +9,15 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from parity.comparison import exit_status
-from parity.engine_diff import Ask, diff_engines
+from parity.comparison.compare import exit_status
 from parity.families import dumped_fields
 from parity.model.config import ModelConfig
 from parity.model.generator import prompt_tokens
 from parity.model.model import SyntheticModel
-from parity.probe import Ask as ProbeAsk
-from parity.probe import Found
-from parity.run import Run, Side
+from parity.runs.engine_diff import Ask, diff_engines
+from parity.runs.probe import Ask as ProbeAsk
+from parity.runs.probe import Found
+from parity.runs.run import Run, Side
 from parity.status import Verdict
 from parity.tree import Tree
 from parity_probes.isodiff import Isodiff

@@ -10,7 +10,7 @@ import numpy as np
 
 from parity.model.generator import words
 from parity.model.model import SyntheticModel, synthetic
-from parity.run import Run
+from parity.runs.run import Run
 
 PRESETS = ("moe-tiny", "hybrid-tiny", "dense-tiny")
 T = TypeVar("T")

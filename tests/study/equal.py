@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from parity.comparison import exit_status
-from parity.engine_diff import Ask, diff_engines
+from parity.comparison.compare import exit_status
 from parity.model.model import SyntheticModel
-from parity.probe import Ask as ProbeAsk
 from parity.protocol import EngineSettings
-from parity.run import Run, Side
+from parity.runs.engine_diff import Ask, diff_engines
+from parity.runs.probe import Ask as ProbeAsk
+from parity.runs.run import Run, Side
 from parity.status import Verdict
 from parity.variants import TIERS
 from parity_cpu.engine import Engine

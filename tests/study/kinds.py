@@ -10,7 +10,7 @@ import numpy as np
 from parity.keys import Key
 from parity.model.generator import prompt_tokens
 from parity.model.model import SyntheticModel
-from parity.run import Run
+from parity.runs.run import Run
 from parity.variants import variant_mask
 from parity_cuda.emu import EmuModule
 from tests.study import faults, patches

@@ -18,7 +18,7 @@ from parity.keys import Key
 from parity.model.config import ModelConfig
 from parity.model.model import SyntheticModel
 from parity.protocol import EngineSettings, Plan, Step
-from parity.run import Run
+from parity.runs.run import Run
 from parity_cpu.engine import Engine
 
 State = Mapping[str, np.ndarray]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import parity.engine_diff
+import parity.runs.engine_diff
 import parity_cpu.tap
 from parity.families import every_field
 from parity.keys import Key, KeyOrder
@@ -142,9 +142,9 @@ Compare = Callable[..., Tree]
 def broken_compare(
     monkeypatch: pytest.MonkeyPatch, change: Callable[[Compare, Any, Any], Tree]
 ) -> None:
-    plain = parity.engine_diff.compare_dumps
+    plain = parity.runs.engine_diff.compare_dumps
     monkeypatch.setattr(
-        parity.engine_diff, "compare_dumps", lambda ref, dut, **asked: change(plain, ref, dut)
+        parity.runs.engine_diff, "compare_dumps", lambda ref, dut, **asked: change(plain, ref, dut)
     )
 
 
@@ -199,14 +199,14 @@ def test_red_weights_without_digests_are_a_miss(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_red_birth_that_is_not_named_is_a_miss(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = parity.engine_diff.name_births
+    plain = parity.runs.engine_diff.name_births
 
     def forget(tree: Tree, *rest: Any) -> None:
         plain(tree, *rest)
         if tree.births is not None:
             tree.births = replace(tree.births, found=[])
 
-    monkeypatch.setattr(parity.engine_diff, "name_births", forget)
+    monkeypatch.setattr(parity.runs.engine_diff, "name_births", forget)
     (one,) = small("NaN payload").effective
     assert (one.detected, one.right, one.born, one.miss) == (True, True, False, True)
 

@@ -16,10 +16,10 @@ from itertools import pairwise
 import numpy as np
 
 from parity.cli.options import make_run
-from parity.ladder import RUNGS, first_flip, follow
 from parity.progress import Progress
-from parity.run import Run, Side
-from parity.sides import open_side
+from parity.runs.ladder import RUNGS, first_flip, follow
+from parity.runs.run import Run, Side
+from parity.runs.sides import open_side
 from parity.spec import EngineSpec, parse_spec
 
 Flips = dict[str, tuple[int, int, int] | None]

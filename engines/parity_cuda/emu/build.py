@@ -19,8 +19,8 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-import parity.cache
-from parity.cache import find_sealed, keep_sealed, seal, write_whole
+import parity.builds.cache
+from parity.builds.cache import find_sealed, keep_sealed, seal, write_whole
 from parity.errors import InputError, ParityBug
 from parity_cuda.emu.compiler import Compiler, find_compiler
 from parity_cuda.emu.translate import Unit, translate
@@ -134,7 +134,7 @@ def _kept(folder: Path, key: str) -> Path | None:
 
 def cache_folder(env: Mapping[str, str] = os.environ) -> Path:
     """Return the private folder of built modules: ``emu`` in the user's cache of parity."""
-    return parity.cache.cache_folder("emu", env)
+    return parity.builds.cache.cache_folder("emu", env)
 
 
 def _check_names(sources: Mapping[str, str]) -> None:

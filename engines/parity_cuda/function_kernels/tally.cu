@@ -1,11 +1,11 @@
-// tally: counts pairs of results where they lie; parity/tally.py says what each count is.
+// tally: counts pairs of results where they lie; parity/elementary/tally.py says what each count is.
 //
 // Integers only. Any grid and block: sums and smallest keys are the same in whatever order threads
 // come. One launch counts the pairs of bit patterns start to start + n - 1, at most 2^31 of them, so
 // that the counts of one block fit 32 bits. counts: TALLY_ROWS words, keys: 9 lists of 8, all set
 // before the launch, counts to 0 and keys to all ones.
 
-// Places of parity/tally.py.
+// Places of parity/elementary/tally.py.
 constexpr int TALLY_EQUAL = 0;
 constexpr int TALLY_OUTSIDE = 1;
 constexpr int TALLY_KIND = 3;

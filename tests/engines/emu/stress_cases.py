@@ -16,8 +16,8 @@ from unittest.mock import patch
 
 import numpy as np
 
+from parity.elementary.tally import EVERY_FLOAT, Tally
 from parity.protocol import ELEMENTARY
-from parity.tally import EVERY_FLOAT, Tally
 from parity_cuda import functions, tally
 from parity_cuda.backend import Backend
 from parity_cuda.own_functions import own_values

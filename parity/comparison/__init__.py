@@ -1,0 +1,1 @@
+"""Two dumps or states, compared: presence, dtype, shape and bytes, down to the element."""

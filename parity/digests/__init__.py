@@ -1,0 +1,1 @@
+"""Prefix-chained digests of a dump: trees, their files, the search between two (docs/digest.md)."""

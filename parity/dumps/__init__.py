@@ -1,0 +1,1 @@
+"""Dumps and tensors in files: reading, writing, recording (docs/dump-format.md)."""

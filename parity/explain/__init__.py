@@ -1,0 +1,1 @@
+"""Why a key differs: where it was born, by which op, on which inputs."""

@@ -1,0 +1,1 @@
+"""What every engine promises, and holding one to it: see ``parity.testing``."""

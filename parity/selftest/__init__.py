@@ -1,0 +1,1 @@
+"""The table of faults that must be caught, planted one by one."""
