@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -10,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from parity.cli.baseline_evidence import Trust, evidence_of, require_other_engine
 from parity.cli.baseline_listing import accepted_lines, require_outside
-from parity.cli.options import make_run
+from parity.cli.baseline_settings import (
+    checked_settings,
+    header_settings,
+    require_options,
+    settled,
+)
+from parity.cli.options import input_files, make_run
 from parity.cli.reporting import (
     report_paths,
     require_writable_reports,
@@ -32,9 +37,7 @@ if TYPE_CHECKING:
     from parity.runs.run import Run, Side
     from parity.tree import Tree
 
-_LABEL = re.compile(r"(\S+)( f32)? seed ([0-9]{1,20})")  # of a preset that the options can name
 _SHORTEST = 12  # digits of a digest that --accepted takes
-_OPTIONS = {"hash_name": "--hash"}  # others are --name
 
 
 def run_save(
@@ -79,7 +82,7 @@ def run_promote(typed: str, name: str, side: str | None, store: Path, trust: Tru
     settings = before.record["settings"]
     with Progress() as progress:
         if not isinstance(spec, FileSpec):
-            _require_settings(before)
+            _require_run(before, settings)
         dump, facts = _result(typed, spec, settings, {}, held, progress)
         entry, _ = promote_dump(kept, name, dump, facts, before)
     write_lines(accepted_lines(entry), STDOUT)
@@ -110,13 +113,15 @@ def run_check(
     require_outside(store, *reports.values())
     stored = load(Store(store), name)
     _require_accepted(stored, accepted)
-    _require_given(stored, given)
+    settings = checked_settings(f"baseline {name!r}", stored.record["settings"], given)
+    require_writable_reports(*reports.values(), inputs=input_files(**(settings or {})))
     chosen = engine or _recorded_spec(stored)
     spec, reproduce = named or parse_spec(chosen, plugins(ENGINES)), rerun(typed)
-    seed = (stored.record["settings"] or {}).get("seed", 0)
+    seed = (settings or {}).get("seed", 0)
     with Progress(quiet=quiet) as progress:
         try:
-            tree = _judge(stored, spec, Ask(reproduce=reproduce, seed=seed), progress)
+            ask = Ask(reproduce=reproduce, seed=seed)
+            tree = _judge(stored, settings, spec, ask, progress)
         except NotRunError as error:
             write_not_run(error, (f"baseline {name}", chosen), reproduce, reports)
             raise
@@ -166,7 +171,7 @@ def _engine_result(
             f"--runs {trust.runs}: too few",
             f"give {FEWEST_RUNS} or more: two by one engine, the last by one opened anew",
         )
-    run, seed = make_run(**settings), int(settings["seed"])
+    (recorded, tokens_from, run), seed = settled(settings), int(settings["seed"])
     require_other_engine(spec, trust.ref)
     made = measure(_opener("engine", spec, run, progress), run, trust.runs, seed=seed)
     dump = made.done.dump
@@ -176,8 +181,8 @@ def _engine_result(
         command=typed,
         spec=spec.text,
         source=RUN,
-        settings=settings,
-        tokens_from=f"seed {seed}" if settings["tokens"] is None else "--tokens",
+        settings=recorded,
+        tokens_from=tokens_from,
         run=made.done,
         tensors=tensors,
         stability=made.stability,
@@ -200,8 +205,8 @@ def _file_result(
         raise InputError(f"--tensors: {spec.text} holds no values", "save an engine's run")
     dump = read_dump(spec.path, partial=True)  # a partial one is refused by name below
     require_whole(dump)
-    settings = header_settings(dump)
-    _require_options(spec.text, settings, given)
+    settings = header_settings(dump, given.get("model"))
+    require_options(spec.text, settings, given)
     run = None if settings is None else make_run(**settings)
     seed = 0 if settings is None else int(settings["seed"])
     evidence = evidence_of(spec, dump, run, trust, seed, progress)
@@ -209,44 +214,21 @@ def _file_result(
     return dump, Facts(typed, spec.text, settings=settings, tokens_from=file, evidence=evidence)
 
 
-def header_settings(dump: Dump) -> dict[str, Any] | None:
-    """The options that make the run of a dump again, from its header; None where no options do."""
-    header = dump.header
-    label, prefill = _LABEL.fullmatch(header["model"]), header["prefill"].split(" ")
-    tokens = header["tokens"].split(",")
-    if label is None or len(prefill) != 2 or prefill[1] != "own" or not prefill[0].isdigit():
-        return None
-    start = int(prefill[0])
-    fields = header.get("fields", "default")
-    settings: dict[str, Any] = {
-        "model": label[1],
-        "weights": "f32" if label[2] else "q4",
-        "seed": int(label[3]),
-        "tokens": ",".join(tokens[:start]),
-        "n": len(tokens) - start,
-        "fields": "" if fields == "default" else f"+{fields.replace(',', ',+')}",
-        "dump_prefill": any(entry.key.pos < start for entry in dump.entries),
-        "hash_name": dump.hash_name,
-    }
-    try:
-        return settings if make_run(**settings).model.label == header["model"] else None
-    except InputError:
-        return None
-
-
 # --- checking -------------------------------------------------------------------------------------
 
 
-def _judge(stored: Stored, spec: Spec, ask: Ask, progress: Progress) -> Tree:
+def _judge(
+    stored: Stored, settings: dict[str, Any] | None, spec: Spec, ask: Ask, progress: Progress
+) -> Tree:
     from parity.baseline import judge_written, require_same_input
     from parity.baseline.runs import judge_run, require_same_run
     from parity.runs.sides import dump_of
 
     if isinstance(spec, EngineSpec) or (isinstance(spec, ProgramSpec) and _talks(spec)):
-        run = _require_settings(stored)
+        run = _require_run(stored, settings)
         return judge_run(stored, _opener("dut", spec, run, progress), run, ask)
     if isinstance(spec, ProgramSpec):
-        run = _require_settings(stored)
+        run = _require_run(stored, settings)
         require_same_run(stored, run)
         tokens = stored.dump.header["tokens"].split(",")[run.start :]
         dump = dump_of(spec, run, [int(token) for token in tokens])
@@ -287,9 +269,8 @@ def _recorded_spec(stored: Stored) -> str:
     return str(record["spec"])
 
 
-def _require_settings(stored: Stored) -> Run:
+def _require_run(stored: Stored, settings: Mapping[str, Any] | None) -> Run:
     """The recorded run; InputError where no options make it."""
-    settings = stored.record["settings"]
     if settings is None:
         raise InputError(
             f"baseline {stored.entry.name!r}: its header names no run that the options can make",
@@ -308,23 +289,3 @@ def _require_accepted(stored: Stored, accepted: str | None) -> None:
             f"({entry.seq}), not {accepted or 'nothing'}",
             f"give {_SHORTEST} digits or more of the entry last accepted, or bring that one back",
         )
-
-
-def _require_given(stored: Stored, given: Mapping[str, Any]) -> None:
-    _require_options(f"baseline {stored.entry.name!r}", stored.record["settings"], given)
-
-
-def _require_options(
-    where: str, settings: Mapping[str, Any] | None, given: Mapping[str, Any]
-) -> None:
-    """Raise InputError, naming the option, for one that is not as recorded."""
-    from parity.baseline import differing
-
-    for name, value in given.items():
-        recorded = None if settings is None else settings[name]
-        if name == "tokens" and recorded is None and settings is not None:
-            recorded = ",".join(map(str, make_run(**settings).prompt))
-        recorded = "not recorded" if recorded is None else recorded
-        texts = [str(text) or "none" for text in (recorded, value)]
-        if texts[0].replace(" ", "") != texts[1].replace(" ", ""):
-            raise differing(where, _OPTIONS.get(name, f"--{name.replace('_', '-')}"), *texts)

@@ -31,6 +31,7 @@ REPORT = click.option(
 JSON = click.option("--json", "json_path", metavar="FILE", help="Write it as JSON (- is stdout).")
 _RUN = {
     *("model", "weights", "seed", "tokens", "n", "fields", "dump_prefill", "hash_name"),
+    *("prompt", "prompt_file", "tokenizer"),
 }
 
 

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from parity.baseline.told import DIGITS, NOT_RECORDED, headline
 from parity.cli.reporting import require_writable_reports, write_lines
 from parity.errors import InputError
 from parity.presenting import STDOUT, printable
@@ -16,9 +17,6 @@ from parity.status import ExitStatus
 if TYPE_CHECKING:
     from parity.store import Entry, Store
 
-NOT_RECORDED = "not recorded"
-UNTOLD = ", weights not told"
-DIGITS = 12  # of a digest that people read
 _COLUMNS = ("name", "entry", "accepted", "side", "model", "keys", "digest")
 
 
@@ -77,54 +75,18 @@ def require_outside(store: Path, *reports: str | None) -> None:
 
 def accepted_lines(entry: Entry) -> list[str]:
     """What ``save`` and ``promote`` print."""
-    lines = _pairs(_headline(entry))
+    lines = _pairs(headline(entry))
     return lines + [f"  changed    {printable(line)}" for line in entry.record["changed"]]
 
 
 # --- one baseline ---------------------------------------------------------------------------------
 
 
-def _headline(entry: Entry) -> dict[str, str]:
-    record = entry.record
-    header = record["header"]
-    engine = " ".join(header.get(name, "") for name in ("engine", "version", "tier")).strip()
-    objects = record["objects"]
-    return {
-        "accepted": f"{entry.name}, entry {entry.seq}, {entry.digest[:DIGITS]}",
-        "side": f"{record['spec']}  {engine}".strip(),
-        "model": _model(header),
-        "tokens": f"from {record['input']['from']}",
-        "keys": f"{record['keys']:,}",
-        "states": NOT_RECORDED if objects.get("states") is None else "digests of every row",
-        "tensors": f"{len(record['tensors']):,} kept" if record["tensors"] else "none kept",
-        "stable": _stability(record),
-        "green": _evidence(record),
-    }
-
-
-def _model(header: dict[str, str]) -> str:
-    if "model" not in header:
-        return NOT_RECORDED
-    return header["model"] + ("" if "weights" in header else UNTOLD)
-
-
-def _stability(record: dict[str, Any]) -> str:
-    found = record["stability"]
-    return NOT_RECORDED if found is None else f"{found['runs']} runs alike"
-
-
-def _evidence(record: dict[str, Any]) -> str:
-    found = record["evidence"]
-    if found is None:
-        return f"{NOT_RECORDED} (no --ref)"
-    return f"{found['keys']:,} keys the same as {found['ref']}, states {found['states']}"
-
-
 def _shown(entry: Entry) -> list[str]:
     record = entry.record
     header = {name: text for name, text in record["header"].items() if name not in ("tokens",)}
     settings = record["settings"] or {}
-    lines = _pairs(_headline(entry) | {"created": record["created"], "command": record["command"]})
+    lines = _pairs(headline(entry) | {"created": record["created"], "command": record["command"]})
     lines += ["", "recorded", *_pairs({**header, "packages": record["packages"]})]
     lines += ["", "input", *_pairs({k: str(v) or NOT_RECORDED for k, v in record["input"].items()})]
     lines += ["", "settings", *_pairs({k: str(v) for k, v in settings.items() if v})]

@@ -12,10 +12,14 @@ from parity.cli.baseline_commands import baseline
 from parity.cli.gate_commands import gate
 from parity.cli.options import (
     CHECK_REPORT_OPTIONS,
+    MODEL,
+    MODEL_METAVAR,
     PROBE_OPTIONS,
+    PROMPT,
     REPEAT_OPTIONS,
     REPORT_OPTIONS,
     RUN_OPTIONS,
+    WEIGHTS,
     command_line,
     with_options,
 )
@@ -155,10 +159,8 @@ def rollback(**options: object) -> int:
 
 @cli.command()
 @click.argument("side")
-@click.option(
-    "--model", default="moe-tiny", show_default=True, help="Preset to hold the engine to."
-)
-@click.option("--seed", default=7, show_default=True, help="Of weights and tokens.")
+@with_options((MODEL, WEIGHTS))
+@click.option("--seed", default=7, show_default=True, help="Of a preset's weights and of tokens.")
 @with_options(CHECK_REPORT_OPTIONS)
 def conformance(side: str, **options: object) -> int:
     """Hold an engine to the promises of every engine. Each is kept, not offered or broken."""
@@ -183,6 +185,7 @@ def stable(**options: object) -> int:
 @click.argument("folder", type=Path)
 @click.option("--ref", help="Another engine in the place of the recorded ref.")
 @click.option("--dut", help="Another engine in the place of the recorded dut.")
+@click.option("--model", metavar="FILE.gguf|FOLDER", help="Where the model file lies now.")
 @with_options(REPORT_OPTIONS)
 def replay(folder: Path, **options: object) -> int:
     """Run the one op of a saved divergence. FOLDER is one that diff --repro wrote."""
@@ -259,39 +262,51 @@ def digest(side: str, **options: object) -> int:
     help="Engine to test (repeatable; default: all that work).",
 )
 @click.option("--seed", default=7, show_default=True, help="Of models, keys and elements.")
-@click.option("--json", "json_path", metavar="FILE", help="Write every trial (- is stdout).")
-@click.option("-q", "--quiet", is_flag=True, help="One line.")
+@with_options(CHECK_REPORT_OPTIONS)
 def selftest(**options: object) -> int:
     """Plant the faults that common checks miss. See each caught at exactly its key."""
     from parity.cli.selftesting import run_selftest
 
-    return run_selftest(**options)  # type: ignore[arg-type]
+    return run_selftest(command_line(sys.argv[1:]), **options)  # type: ignore[arg-type]
 
 
 @cli.command()
 @click.argument("run", type=Path)
 @click.option(
-    "--format", "format_name", default="console", show_default=True, help="Report format."
+    "--format", "format_name", metavar="NAME", help="One more report, also of a plug-in, to -o."
 )
-@click.option("-o", "--output", default="-", show_default=True, help="File to write (- is stdout).")
-@click.option("-q", "--quiet", is_flag=True, help="One line.")
-def report(run: Path, format_name: str, output: str, quiet: bool) -> int:
-    """Render a saved comparison again. RUN is a file of --json."""
-    from parity.cli.comparing import run_report
-    from parity.cli.mathfn import report_result, saved_result
+@click.option("-o", "--output", default="-", show_default=True, help="File for it (- is stdout).")
+@with_options(REPORT_OPTIONS)
+def report(run: Path, **options: object) -> int:
+    """Render a saved result again. RUN is a file of --json, of any command.
 
-    if (found := saved_result(run)) is not None:
-        return report_result(found, format_name, output, run=run, quiet=quiet)
-    return run_report(run, format_name, output, quiet=quiet)
+    The exit status is that of the saved verdict.
+    """
+    from parity.cli.rendering import run_report
+
+    return run_report(run, **options)  # type: ignore[arg-type]
 
 
 @cli.command()
 @click.option("--ref", default="cpu", show_default=True, help="Trusted engine.")
 @click.option("--engine", default="cpu", show_default=True, help="Engine whose rungs are climbed.")
-@click.option("--model", default="moe-48", show_default=True, help="Preset, synthetic weights.")
-@click.option("--seed", default=NEAR_TIE_SEED, show_default=True, help="Of weights and prompt.")
+@click.option(
+    "--model",
+    metavar=MODEL_METAVAR,
+    default="moe-48",
+    show_default=True,
+    help="Preset, GGUF file or folder.",
+)
+@with_options((WEIGHTS,))
+@click.option(
+    "--seed",
+    default=NEAR_TIE_SEED,
+    show_default=True,
+    help="Of a preset's weights and of the prompt.",
+)
+@with_options(PROMPT)
 @click.option("--n", default=64, show_default=True, help="Greedy tokens.")
-@click.option("--json", "json_path", help="Write the ladder as JSON (- is stdout).")
+@with_options(CHECK_REPORT_OPTIONS)
 def ladder(**options: object) -> int:
     """Count the greedy tokens shared with ref. For fast, two variants and exact."""
     from parity.cli.laddering import run_ladder
@@ -347,13 +362,26 @@ def header() -> int:
 
 
 @cli.command()
-@click.option("--model", default="moe-tiny", show_default=True, help="Preset to check memory for.")
+@with_options((MODEL, WEIGHTS))
 @click.option("--json", "json_path", help="Write the findings as JSON (- is stdout).")
-def doctor(model: str, json_path: str | None) -> int:
+def doctor(**options: object) -> int:
     """Say what this machine can run. And why not, with the next step."""
     from parity.cli.doctor import run_doctor
 
-    return run_doctor(model, json_path)
+    return run_doctor(**options)  # type: ignore[arg-type]
+
+
+@cli.command()
+@click.argument("output", metavar="OUT.gguf", type=Path)
+@with_options((MODEL,))
+@click.option("--seed", default=7, show_default=True, help="Of a preset's weights.")
+@with_options((WEIGHTS,))
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+def export(output: Path, **options: object) -> int:
+    """Write a model as a GGUF file. Which llama.cpp loads, and parity reads back bit for bit."""
+    from parity.cli.exporting import run_export
+
+    return run_export(output, **options)  # type: ignore[arg-type]
 
 
 cli.add_command(baseline)

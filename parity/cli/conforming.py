@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+from parity.cli.options import input_files
 from parity.cli.reporting import (
     CHECK_REPORTS,
     report_paths,
@@ -23,7 +25,11 @@ from parity.promises.conformance import BROKEN, KEPT, NOT_CHECKED, NOT_OFFERED, 
 from parity.runs.checks import Check, CheckRun
 from parity.status import Verdict
 
+if TYPE_CHECKING:
+    from parity.model.model import Model
+
 NAME, VERSION = "conformance", 1
+FORMAT = "parity-conformance"
 _VERDICTS = {
     **{KEPT: Verdict.SAME, BROKEN: Verdict.DIVERGED},
     **{NOT_OFFERED: Verdict.NOT_RUN, NOT_CHECKED: Verdict.NOT_RUN},
@@ -31,29 +37,40 @@ _VERDICTS = {
 
 
 def run_conformance(
-    typed: str, side: str, *, model: str, seed: int, quiet: bool, **options: Any
+    typed: str,
+    side: str,
+    *,
+    model: str,
+    weights: str | None,
+    seed: int,
+    quiet: bool,
+    **options: Any,
 ) -> int:
     """Run ``parity conformance``; 0 when every promise that the engine makes is kept."""
+    from parity.model.opening import open_model
+
     json_path = options.pop("json_path")
     reports = report_paths(options, CHECK_REPORTS)
-    require_writable_reports(json_path, *reports.values())
+    require_writable_reports(json_path, *reports.values(), inputs=input_files(model))
+    opened = open_model(model, seed=seed, weights=weights)
     began = time.monotonic()
     try:
-        outcomes = _outcomes(side, model, seed, quiet)
+        outcomes = _outcomes(side, opened, seed, quiet)
     except NotRunError as error:
         write_checks_not_run(error, NAME, rerun(typed), reports)
         raise
-    run = _check_run(outcomes, side, f"{model} seed {seed}", rerun(typed))
+    record = _record(outcomes, side, opened.label, rerun(typed))
+    run = checks_of(record)
     if json_path is not None:
-        write_lines([_json(run, outcomes)], json_path)
+        write_lines([json.dumps(record, indent=1)], json_path)
     if STDOUT not in (json_path, *reports.values()):
         lines = _lines(run, outcomes, time.monotonic() - began)
         write_lines([f"{run.called.lower()}: {run.said}"] if quiet else lines, STDOUT)
-    write_check_reports(run, reports)
+    write_check_reports(run, reports, json_path or "")
     return int(run.verdict.exit_status)
 
 
-def _outcomes(side: str, model: str, seed: int, quiet: bool) -> list[Outcome]:
+def _outcomes(side: str, model: Model, seed: int, quiet: bool) -> list[Outcome]:
     from parity.testing import PROMISES, promise_outcomes
 
     found = []
@@ -64,19 +81,28 @@ def _outcomes(side: str, model: str, seed: int, quiet: bool) -> list[Outcome]:
     return found
 
 
-def _check_run(outcomes: list[Outcome], side: str, model: str, reproduce: str) -> CheckRun:
+def checks_of(record: Mapping[str, Any]) -> CheckRun:
+    """What became of each promise, as every report is told. ``record``: of the JSON file."""
+    states = {word.lower(): word for word in _VERDICTS}
+    outcomes = [
+        Outcome(one["promise"], states[one["state"]], one["text"]) for one in record["promises"]
+    ]
     broken = [one for one in outcomes if one.state == BROKEN]
-    verdict = Verdict.DIVERGED if broken else Verdict.SAME
+    verdict, reproduce = Verdict.DIVERGED if broken else Verdict.SAME, record["reproduce"]
     checks = tuple(
         Check(one.promise, _VERDICTS[one.state], _said(one), reproduce=reproduce)
         for one in outcomes
     )
-    facts = {"engine": side, "model": model}
+    facts = {name: record[name] for name in ("engine", "model")}
     word = BROKEN if broken else KEPT.upper()
-    return CheckRun(NAME, verdict, _headline(outcomes), checks, reproduce, facts, word=word)
+    return CheckRun(
+        *(NAME, verdict, _headline(outcomes), checks, reproduce, facts),
+        word=word,
+        records=(record,),
+    )
 
 
-def _headline(outcomes: list[Outcome]) -> str:
+def _headline(outcomes: Sequence[Outcome]) -> str:
     """``18 of 20 promises kept, 2 not offered``; ``first shapes, 1 of 20 promises broken``."""
     counts = Counter(one.state for one in outcomes)
     parts = [f"{counts[KEPT]} of {len(outcomes)} promises kept"]
@@ -110,11 +136,18 @@ def _lines(run: CheckRun, outcomes: list[Outcome], seconds: float) -> list[str]:
     return [*lines, f"  time     {seconds:,.1f} s"]
 
 
-def _json(run: CheckRun, outcomes: list[Outcome]) -> str:
-    """Versioned JSON: the verdict is ``kept`` or ``broken``."""
+def _record(outcomes: Sequence[Outcome], engine: str, model: str, reproduce: str) -> dict[str, Any]:
+    """The object of the JSON file: the verdict is ``kept`` or ``broken``."""
+    broken = any(one.state == BROKEN for one in outcomes)
     promises = [
         {"promise": one.promise, "state": one.state.lower(), "text": one.text} for one in outcomes
     ]
-    head = {"format": "parity-conformance", "version": VERSION, "verdict": run.called.lower()}
-    body = {**head, **run.facts, "reproduce": run.reproduce, "promises": promises}
-    return json.dumps(body, indent=1)
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "verdict": (BROKEN if broken else KEPT).lower(),
+        "engine": engine,
+        "model": model,
+        "reproduce": reproduce,
+        "promises": promises,
+    }

@@ -19,7 +19,7 @@ def run_demo_command() -> int:
     from parity.runs.run import Run
 
     model = synthetic("moe-tiny", SEED)
-    prompt = prompt_tokens(SEED, PLANTED.key.pos - 1, model.config.vocab)
+    prompt = prompt_tokens(SEED, PLANTED.key.pos - 1, model.config.ids)
     run = Run(model=model, prompt=tuple(prompt), n=STEPS)
     with Progress() as progress:
         demo = run_demo(run, progress)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from parity.cli.options import make_run
+from parity.cli.options import input_files, make_run
 from parity.cli.reporting import (
     report_paths,
     require_writable_reports,
@@ -44,7 +44,7 @@ def run_diff(
     typed_specs = [parse_spec(side, installed) for side in (ref, dut) if side is not None]
     files = [spec.path for spec in typed_specs if isinstance(spec, FileSpec)]
     reports = report_paths(options)
-    require_writable_reports(*reports.values(), inputs=files)
+    require_writable_reports(*reports.values(), inputs=[*files, *input_files(**options)])
     if repro is not None:
         from parity.explain.repro import require_new_folder
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from parity.cli.options import make_run
+from parity.cli.options import input_files, make_run
 from parity.cli.reporting import (
     report_paths,
     require_writable_reports,
@@ -63,7 +63,7 @@ def run_digest(
     if against is None:
         _refuse_reports(reports, quiet)
         output = STDOUT if output is None else output
-    files = [spec.path for spec in specs if isinstance(spec, FileSpec)]
+    files = [spec.path for spec in specs if isinstance(spec, FileSpec)] + input_files(**options)
     _require_free(output, force)
     require_writable_reports(*reports.values(), output, inputs=files)
     _require_one_running(specs)

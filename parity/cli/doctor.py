@@ -8,11 +8,13 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from parity.cli.reporting import write_lines
+from parity.cli.options import input_files
+from parity.cli.reporting import require_writable_reports, write_lines
 from parity.errors import ParityBug, ParityError
-from parity.model.config import DEFAULT_PRESET, ModelConfig, preset
-from parity.model.memory import free_bytes, size_text
-from parity.model.model import weight_bytes
+from parity.model.config import DEFAULT_PRESET
+from parity.model.memory import called, free_bytes, size_text, weight_bytes
+from parity.model.model import Model, synthetic
+from parity.model.opening import open_model
 from parity.protocol import EngineSettings
 from parity.registry import ENGINES, engine_class, plugins
 
@@ -29,13 +31,14 @@ class Finding:
     next_step: str = ""
 
 
-def run_doctor(model: str, json_path: str | None) -> int:
+def run_doctor(model: str, weights: str | None, json_path: str | None) -> int:
     """Run ``parity doctor``; exit status 0: it only tells."""
-    config = preset(model)
+    require_writable_reports(json_path, inputs=input_files(model))
+    made = open_model(model, seed=0, weights=weights)
     findings = [_engine_finding(name) for name in plugins(ENGINES)]
     usable = [finding.name for finding in findings if finding.ok]
     broken = [finding.name for finding in findings if not finding.ok]
-    memory = _memory(config)
+    memory = _memory(made)
     findings += [_floats(), memory]
     if json_path is not None:
         rows = [asdict(finding) for finding in findings]
@@ -45,7 +48,7 @@ def run_doctor(model: str, json_path: str | None) -> int:
     lines = [line for finding in findings for line in _lines(finding)]
     lines += ["", f"can run: {', '.join(COMMANDS)} with {' and '.join(usable) or 'no engine'}"]
     lines += [f"cannot:  anything with {' or '.join(broken)}"] if broken else []
-    lines += [] if memory.ok else [f"cannot:  two sides of {config.name} in this memory"]
+    lines += [] if memory.ok else [f"cannot:  two sides of {called(made)} in this memory"]
     write_lines(lines, "-")
     return 0
 
@@ -90,23 +93,21 @@ def _floats() -> Finding:
     return Finding("floats", False, fault, "unload libraries built with -ffast-math")
 
 
-def _memory(config: ModelConfig) -> Finding:
+def _memory(model: Model) -> Finding:
     """Whether the weights fit into free memory, once for each side."""
-    needed = weight_bytes(config)
+    needed, name = weight_bytes(model), called(model)
     free = free_bytes()
-    text = (
-        f"{config.name} needs {size_text(needed)} a side, {size_text(2 * needed)} for ref and dut"
-    )
+    text = f"{name} needs {size_text(needed)} a side, {size_text(2 * needed)} for ref and dut"
     if free is None:
         return Finding("memory", True, f"{text}; free memory is not known here")
     if 2 * needed < free:
         return Finding("memory", True, f"{text}; {size_text(free)} free")
-    small = preset(DEFAULT_PRESET)
+    small = synthetic(DEFAULT_PRESET, 0)
     return Finding(
         "memory",
         False,
         f"{text}; {size_text(free)} free",
-        f"--model {small.name} needs {size_text(weight_bytes(small))} a side",
+        f"--model {DEFAULT_PRESET} needs {size_text(weight_bytes(small))} a side",
     )
 
 

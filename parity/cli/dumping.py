@@ -6,11 +6,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from parity.cli.options import make_run
+from parity.cli.options import input_files, make_run
+from parity.cli.reporting import require_writable_reports
 from parity.dump import Dump
 from parity.dumps.writer import write_dump
 from parity.errors import InputError
-from parity.presenting import STDOUT, require_writable, write_out
+from parity.presenting import STDOUT, write_out
 from parity.progress import Progress
 from parity.spec import runnable
 
@@ -24,6 +25,7 @@ def run_dump(engine: str, output: str, *, plain: bool, force: bool, options: dic
     from parity.runs.sides import open_side
 
     _require_free(output, force)
+    require_writable_reports(output, inputs=input_files(**options))
     spec = runnable(engine, "--engine")
     run = make_run(**options)
     with Progress() as progress:
@@ -63,4 +65,3 @@ def _require_free(output: str, force: bool) -> None:
         raise InputError("-o: the name is empty", "write -o run.dump")
     if Path(output).is_file() and not force:
         raise InputError(f"{output}: exists already", "give another name, or --force")
-    require_writable(output)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from parity.cli.gate_text import gate_headline
+from parity.gate.told import headline
 from parity.gate.verdict import GateVerdict
-from parity.runs.checks import Check, CheckRun
+from parity.runs.checks import Check, CheckRun, not_run
 from parity.status import Verdict
 
 NAME = "gate"
@@ -21,14 +22,20 @@ _VERDICTS = {
 
 def gate_checks(record: Mapping[str, Any], reproduce: str) -> CheckRun:
     """What a gate found. Of one that is refused nobody asked whether it is faster: not run."""
+    if record["verdict"] == Verdict.NOT_RUN:
+        told = not_run(NAME, [record["reason"], *record["next"].splitlines()], reproduce)
+        return replace(told, records=(record,))
     found = GateVerdict(record["verdict"])
-    verdict, said = _VERDICTS[found], gate_headline(record)
+    verdict, said = _VERDICTS[found], headline(record)
     equal = _equal(record, said)
-    faster = Verdict.NOT_RUN if found is GateVerdict.REFUSED else verdict
-    checks = (equal, Check("faster", faster, said, reproduce=reproduce))
+    faster = Check("faster", verdict, said, reproduce=reproduce)
+    if found is GateVerdict.REFUSED:
+        asked = "nobody asked: the candidate is refused"
+        faster = replace(faster, verdict=Verdict.NOT_RUN, said=asked)
+    checks = (equal, faster)
     line = equal.reproduce or reproduce
     word = str(found).upper()
-    return CheckRun(NAME, verdict, said, checks, line, {}, record["seconds"], word)
+    return CheckRun(NAME, verdict, said, checks, line, {}, record["seconds"], word, (record,))
 
 
 def _equal(record: Mapping[str, Any], said: str) -> Check:

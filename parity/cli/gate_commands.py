@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from parity.cli.options import GITHUB, MODEL, WEIGHTS, command_line, with_options
+from parity.cli.options import GITHUB, HTML, MARKDOWN, MODEL, WEIGHTS, command_line, with_options
 
 _SIDES = (
     click.option(
@@ -46,7 +46,9 @@ _EVIDENCE = (
     click.option(
         "--json", "json_path", metavar="FILE", help="Write the evidence as JSON (- is stdout)."
     ),
+    HTML,
     click.option("--junit", "junit_path", metavar="FILE", help="Write JUnit XML."),
+    MARKDOWN,
     GITHUB,
     click.option("-q", "--quiet", is_flag=True, help="One line."),
 )

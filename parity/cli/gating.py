@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from parity.cli.baseline_listing import require_outside
 from parity.cli.gate_checks import NAME, gate_checks
 from parity.cli.gate_text import gate_line, gate_lines
+from parity.cli.options import input_files
 from parity.cli.probing import parse_sizes
 from parity.cli.reporting import (
     CHECK_REPORTS,
@@ -67,7 +68,7 @@ def run_gate_command(
     from parity.store import DEFAULT_FOLDER, Store
 
     reports = report_paths(options, CHECK_REPORTS)
-    require_writable_reports(json_path, *reports.values())
+    require_writable_reports(json_path, *reports.values(), inputs=input_files(options["model"]))
     store = Store(folder or Path(DEFAULT_FOLDER))
     for path in (json_path, *reports.values()):
         require_outside(store.path, path)
@@ -111,7 +112,7 @@ def _specs(fast: str, base: str | None) -> tuple[Specs, tuple[str, ...]]:
 def make_settings(
     *,
     model: str,
-    weights: str,
+    weights: str | None,
     seed: int,
     seeds: int,
     sizes: str,
@@ -121,13 +122,16 @@ def make_settings(
 ) -> Settings:
     """Settings of the gate from the options; refuses what cannot be run before anything is."""
     from parity.gate.settings import Settings
+    from parity.model.opening import models_of
     from parity.runs.settings import run_settings
 
     if seeds < 1:
         raise InputError(f"--seeds {seeds}: nothing to run", "give --seeds 3 or more")
+    drawn = range(seed, seed + seeds)
+    models = models_of(model, drawn, weights=weights)
     runs = tuple(
-        run_settings(model=model, weights=weights, seed=seed + k, n=n, dump_prefill=True)
-        for k in range(seeds)
+        run_settings(model=one, seed=own, n=n, dump_prefill=True)
+        for one, own in zip(models, drawn, strict=True)
     )
     if not math.isfinite(confidence):
         raise InputError(f"--confidence {confidence}: not a number", "leave it out for 0.95")
@@ -144,9 +148,14 @@ def _run(
     options: dict[str, Any],
 ) -> int:
     from parity.gate.evidence import Asked, default_name, keep, record_of, require_name
+    from parity.model.opening import source_of
 
     settings = make_settings(**options)
-    name = name or default_name(specs[0].text, specs[1].text, options["model"])
+    model, called = settings.runs[0].model, options["model"]
+    if source_of(model) is not None:
+        called = model.label
+        notes += (f"all seeds have the weights of {called}: they draw the prompts alone",)
+    name = name or default_name(specs[0].text, specs[1].text, called)
     require_name(store, name)
     store.require_writable()
     began = time.monotonic()
@@ -157,7 +166,8 @@ def _run(
         _write_not_run(error, typed, wanted.json_path)
         write_checks_not_run(error, NAME, wanted.reproduce, wanted.reports)
         raise
-    asked = Asked(typed, options["model"], time.monotonic() - began, notes)
+    seconds = time.monotonic() - began
+    asked = Asked(typed, options["model"], seconds, notes, options["weights"])
     record = record_of(gate, settings, asked)
     try:
         entry = keep(store, name, record)
@@ -170,11 +180,10 @@ def _run(
 def _gate(settings: Settings, specs: Specs, progress: Progress) -> Gate:
     from parity.gate.running import run_gate
     from parity.runs.run import Run, Side
-    from parity.runs.sides import open_side
+    from parity.runs.sides import open_sides
 
     def open_pair(run: Run) -> tuple[Side, Side]:
-        base = open_side("ref", specs[0], run, progress)
-        return base, open_side("dut", specs[1], run, progress)
+        return open_sides(specs, run, progress)
 
     def told(number: int) -> None:
         progress.update("timing", f"round {number}", number - 1, settings.rounds, "rounds")
@@ -194,14 +203,15 @@ def _write_not_run(error: NotRunError, typed: str, json_path: str | None) -> Non
 
 def _report(record: Record, entry: Entry | None, store: Store, wanted: Wanted) -> int:
     kept = None if entry is None else f"{store.path}: {entry.name}, entry {entry.seq}"
+    told = {**record, "evidence": _place(entry)}
     if wanted.json_path is not None:
-        text = json.dumps({**record, "evidence": _place(entry)}, indent=1)
-        write_lines(text.splitlines(), wanted.json_path)
+        write_lines(json.dumps(told, indent=1).splitlines(), wanted.json_path)
     if STDOUT not in (wanted.json_path, *wanted.reports.values()):
         address = entry.address if entry else ""
         lines = [gate_line(record)] if wanted.quiet else gate_lines(record, kept, address)
         write_lines(lines, STDOUT)
-    write_check_reports(gate_checks(record, wanted.reproduce), wanted.reports)
+    checks = gate_checks(told, wanted.reproduce)
+    write_check_reports(checks, wanted.reports, wanted.json_path or "")
     return int(record["exit_status"])
 
 

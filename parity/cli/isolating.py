@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from parity.cli.options import make_run
+from parity.cli.options import input_files, make_run
 from parity.cli.reporting import (
     report_paths,
     require_writable_reports,
@@ -45,7 +45,7 @@ def run_isolate(
             "leave --only out, or name transplant too",
         )
     reports = report_paths(options)
-    require_writable_reports(*reports.values())
+    require_writable_reports(*reports.values(), inputs=input_files(**options))
     run = make_run(**options)
     chosen = tested or _engine("--dut", default_dut())
     reproduce = rerun(typed) if dut else f"{rerun(typed)} --dut {chosen.text}"

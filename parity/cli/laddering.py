@@ -2,57 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from parity.cli.options import make_run
-from parity.cli.reporting import require_writable_reports, write_lines
-from parity.errors import InputError
+from parity.cli.options import input_files, make_run
+from parity.cli.reporting import (
+    CHECK_REPORTS,
+    report_paths,
+    require_writable_reports,
+    write_check_reports,
+    write_checks_not_run,
+    write_lines,
+)
+from parity.cli.rerunning import rerun
+from parity.errors import InputError, NotRunError
 from parity.presenting import STDOUT, printable
 from parity.progress import Progress
 from parity.registry import ENGINES, plugins
+from parity.runs.checks import Check, CheckRun
 from parity.spec import EngineSpec, parse_spec
-from parity.status import Verdict
+from parity.status import ExitStatus, Verdict
 
 if TYPE_CHECKING:
     from parity.runs.ladder import Ladder, Rung
+    from parity.runs.run import Run
 
+NAME = "ladder"
 HEAD = ("rung", "tokens", "fed", "first flip", "first key", "differ")
 NUMBERS = (1, 2, 5)  # columns that stand to the right
 
 
-def run_ladder(
-    typed: str, *, ref: str, engine: str, model: str, seed: int, n: int, json_path: str | None
-) -> int:
+def run_ladder(typed: str, *, ref: str, engine: str, seed: int, quiet: bool, **options: Any) -> int:
     """Run ``parity ladder``; 0 when the exact rung has every key and token of the ref."""
-    from parity.runs.ladder import climb
-    from parity.runs.sides import open_side
-
-    require_writable_reports(*([json_path] if json_path else []))
+    json_path = options.pop("json_path")
+    reports = report_paths(options, CHECK_REPORTS)
+    require_writable_reports(json_path, *reports.values(), inputs=input_files(**options))
     trusted, _ = _engine("--ref", ref), _plain_engine(engine)
-    run = make_run(
-        model=model,
-        weights="q4",
-        seed=seed,
-        tokens=None,
-        n=n,
-        fields="",
-        dump_prefill=True,
-        hash_name="fnv1a64",
-    )
-    with Progress() as progress:
-        opened = open_side("ref", trusted, run, progress)
-        ladder = climb(
-            opened,
+    run = make_run(seed=seed, fields="", dump_prefill=True, **options)
+    try:
+        ladder = _climbed(trusted, engine, run, seed, quiet)
+    except NotRunError as error:
+        write_checks_not_run(error, NAME, rerun(typed), reports)
+        raise
+    if json_path is not None:
+        write_lines(ladder.to_json(typed).splitlines(), json_path)
+    checks = checks_of(ladder.record(typed))
+    if STDOUT not in (json_path, *reports.values()):
+        lines = [_headline(checks)] if quiet else ladder_lines(ladder, typed)
+        write_lines(lines, STDOUT)
+    write_check_reports(checks, reports, json_path or "")
+    return int(ladder.status)
+
+
+def _climbed(trusted: EngineSpec, engine: str, run: Run, seed: int, quiet: bool) -> Ladder:
+    from parity.runs.ladder import RUNGS, climb
+    from parity.runs.sides import load_side, open_pair, open_side
+
+    with Progress(quiet=quiet) as progress:
+        pair = (trusted, _rung_spec(engine, RUNGS[0]))
+        opened, _ = open_pair(pair, run, progress)
+        return climb(
+            load_side("ref", trusted, opened, run, progress),
             lambda name: open_side("dut", _rung_spec(engine, name), run, progress),
             run,
             seed,
         )
-    if json_path:
-        write_lines(ladder.to_json(typed).splitlines(), json_path)
-    if json_path != STDOUT:
-        write_lines(ladder_lines(ladder, typed), STDOUT)
-    return int(ladder.status)
+
+
+def checks_of(record: Mapping[str, Any]) -> CheckRun:
+    """What the exact rung gave, which decides, as every report is told; ``record``: of the JSON
+    file."""
+    exact, again = record["rungs"][-1], rerun(record["reproduce"])
+    verdict = Verdict(exact["verdict"])
+    if verdict is Verdict.SAME and record["status"] == ExitStatus.DIVERGED:
+        verdict = Verdict.DIVERGED  # another token, though every key fed the ref's is equal
+    said = f"exact: {_said(exact)}"
+    compared = exact["keys"]["total"]
+    check = Check("exact", verdict, said, (), exact["first"], compared, again)
+    facts = {"model": record["run"]["model"]}
+    return CheckRun(
+        *(NAME, verdict, said, (check,), again, facts, record["seconds"]), records=(record,)
+    )
 
 
 def ladder_lines(ladder: Ladder, reproduce: str) -> list[str]:
@@ -60,7 +90,7 @@ def ladder_lines(ladder: Ladder, reproduce: str) -> list[str]:
     first, last = ladder.run["positions"].split(":")
     exact = ladder.exact
     rows = [HEAD, *map(_cells, ladder.rungs)]
-    lines = [_verdict(exact), "", *_aligned(rows), ""]
+    lines = [_headline(checks_of(ladder.record(reproduce))), "", *_aligned(rows), ""]
     lines += [
         f"  tokens   the ref's choice at t{first} to t{last}, each side following its own",
         "  fed      the same, both sides fed the ref's tokens",
@@ -78,17 +108,21 @@ def ladder_lines(ladder: Ladder, reproduce: str) -> list[str]:
     return [*lines, f"  time     {ladder.seconds:,.1f} s", "", f"  {reproduce}"]
 
 
-def _verdict(exact: Rung) -> str:
-    tree, counts = exact.tree, exact.tree.counts
-    if tree.verdict is Verdict.SAME and exact.flip is None:
-        keys = f"{counts.same:,} of {counts.total:,} keys"
-        return f"SAME  exact: {keys} equal, {exact.equal} of {exact.tokens} tokens"
-    if tree.verdict is Verdict.NOT_RUN:
-        return f"NOT RUN  exact: {printable(tree.reason)}"
-    if tree.first is not None:
-        return f"DIVERGED  exact: first at {tree.first}"
-    flip = f"another token at t{exact.flip[0]}" if exact.flip else ""
-    return f"DIVERGED  exact: {printable(tree.reason) or flip}"
+def _headline(checks: CheckRun) -> str:
+    return f"{checks.called}  {checks.said}"
+
+
+def _said(exact: Mapping[str, Any]) -> str:
+    """What is said of the exact rung, as it stands in the JSON file."""
+    keys, tokens, flip = exact["keys"], exact["tokens"], exact["flip"]
+    if exact["verdict"] == Verdict.SAME and flip is None:
+        equal = f"{keys['same']:,} of {keys['total']:,} keys equal"
+        return f"{equal}, {tokens['equal']} of {tokens['total']} tokens"
+    if exact["verdict"] == Verdict.NOT_RUN:
+        return printable(exact["reason"])
+    if exact["first"] is not None:
+        return f"first at {exact['first']}"
+    return printable(exact["reason"]) or (f"another token at t{flip['pos']}" if flip else "")
 
 
 def _cells(rung: Rung) -> tuple[str, ...]:

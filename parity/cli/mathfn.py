@@ -7,7 +7,6 @@ import math
 import os
 import shlex
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -218,21 +217,3 @@ def write_result(found: Sweep | Table, name: str, path: str, options: Options) -
         return
     presenter: FunctionPresenter = find(FUNCTION_REPORTS, name).load()()
     write_out(path, lambda stream: presenter.write(found, stream, options))
-
-
-def saved_result(path: Path) -> Sweep | Table | None:
-    """What a JSON file of ``parity mathfn`` holds; None for any other file."""
-    from parity.elementary.mathfn import read_result
-
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return None
-    return read_result(text, str(path))
-
-
-def report_result(found: Sweep | Table, name: str, path: str, *, run: Path, quiet: bool) -> int:
-    """Render a saved result again; the exit status is that of its verdict."""
-    require_writable_reports(path, inputs=(run,))
-    write_result(found, name, path, Options(quiet=quiet, json_path=str(run)))
-    return int(found.verdict.exit_status)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable
+from contextlib import suppress
 from functools import reduce
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -16,21 +19,46 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+MODEL_METAVAR = "PRESET|FILE.gguf|FOLDER"
 MODEL = click.option(
-    "--model", default="moe-tiny", show_default=True, help="Preset with synthetic weights."
+    "--model",
+    metavar=MODEL_METAVAR,
+    default="moe-tiny",
+    show_default=True,
+    help="Preset with synthetic weights, GGUF file, or Hugging Face folder.",
 )
 WEIGHTS = click.option(
     "--weights",
     type=click.Choice(["q4", "f32"]),
-    default="q4",
-    show_default=True,
-    help="Storage of the matrices; with f32 the KV cache is f32 too.",
+    help="Storage of the matrices of a preset (default: q4) or a folder (default: f32); a GGUF "
+    "file has its own. With f32 the KV cache is f32 too.",
+)
+TEXT_PROMPT = (
+    click.option("--prompt", metavar="TEXT", help="Prompt as text, for the model's tokenizer."),
+    click.option(
+        "--prompt-file",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="The same, in a file (UTF-8, taken as it stands).",
+    ),
+    click.option(
+        "--tokenizer",
+        type=click.Path(path_type=Path),
+        metavar="FOLDER",
+        help="Another tokenizer for it: a folder with tokenizer.json.",
+    ),
+)
+PROMPT = (
+    click.option("--tokens", help="Prompt as token ids: 1,2,3 (default: 32 ids from the seed)."),
+    *TEXT_PROMPT,
 )
 _RUN_INPUT = (
     MODEL,
     WEIGHTS,
-    click.option("--seed", default=7, show_default=True, help="Seed of weights and prompt."),
-    click.option("--tokens", help="Prompt as token ids: 1,2,3 (default: 32 ids from the seed)."),
+    click.option(
+        "--seed", default=7, show_default=True, help="Seed of a preset's weights and of the prompt."
+    ),
+    *PROMPT,
 )
 _RUN_DUMPED = (
     click.option("--fields", default="", help="Optional fields to dump too: +ffn, +gate, ..."),
@@ -57,6 +85,15 @@ REPEAT_OPTIONS = (
 GITHUB = click.option(
     "--github", is_flag=True, help="Print a GitHub annotation on stderr; changes no exit status."
 )
+HTML = click.option(
+    "--html", "html_path", metavar="FILE", help="Write the report as one HTML file."
+)
+MARKDOWN = click.option(
+    "--markdown",
+    "markdown_path",
+    metavar="FILE",
+    help="Write Markdown, for a pull request's comment.",
+)
 REPORT_OPTIONS = (
     click.option(
         "--json",
@@ -67,10 +104,11 @@ REPORT_OPTIONS = (
     click.option(
         "--csv", "csv_path", metavar="FILE", help="Write one row a key as CSV (- is stdout)."
     ),
-    click.option("--html", "html_path", metavar="FILE", help="Write the report as one HTML file."),
+    HTML,
     click.option(
         "--junit", "junit_path", metavar="FILE", help="Write JUnit XML, one case a layer."
     ),
+    MARKDOWN,
     GITHUB,
     click.option("-q", "--quiet", is_flag=True, help="One line."),
 )
@@ -79,14 +117,19 @@ CHECK_REPORT_OPTIONS = (
     click.option(
         "--json", "json_path", metavar="FILE", help="Write the result as JSON (- is stdout)."
     ),
+    HTML,
     click.option("--junit", "junit_path", metavar="FILE", help="Write JUnit XML."),
+    MARKDOWN,
     GITHUB,
     click.option("-q", "--quiet", is_flag=True, help="One line."),
 )
 PROBE_OPTIONS = (
     click.option("--engine", default="cpu", show_default=True, help="Engine under test."),
     click.option(
-        "--model", default="", help="Preset (default: moe-tiny; hybrid with --synthetic)."
+        "--model",
+        metavar=MODEL_METAVAR,
+        default="",
+        help="Preset, GGUF file or folder (default: moe-tiny; hybrid with --synthetic).",
     ),
     click.option(
         "--synthetic",
@@ -98,7 +141,11 @@ PROBE_OPTIONS = (
     ),
     WEIGHTS,
     click.option("--seed", default=7, show_default=True, help="First seed."),
-    click.option("--seeds", default=1, show_default=True, help="How many seeds."),
+    click.option(
+        "--seeds", default=1, show_default=True, help="How many seeds; of a file, prompts alone."
+    ),
+    click.option("--tokens", help="First token ids, 1,2,3 (default, and after them: drawn)."),
+    *TEXT_PROMPT,
     click.option(
         "--pos",
         "positions",
@@ -135,3 +182,11 @@ def parse_fields(text: str) -> tuple[str, ...]:
 def command_line(words: list[str]) -> str:
     """The command as typed, quoted for a shell."""
     return shlex.join(["parity", *words])
+
+
+def input_files(model: str = "", prompt_file: Path | None = None, **_: object) -> list[Path]:
+    """Files that a run of these options reads: no report may be written over one."""
+    files = [Path(model), *([prompt_file] if prompt_file is not None else [])]
+    with suppress(OSError):
+        files += Path(model).iterdir() if model and os.path.isdir(model) else []
+    return [path for path in files if os.path.isfile(path)]

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from parity.cli.options import input_files
 from parity.cli.reporting import (
     CHECK_REPORTS,
     report_paths,
@@ -25,6 +26,7 @@ from parity.spec import Runnable, runnable
 from parity.status import Verdict
 
 if TYPE_CHECKING:
+    from parity.runs.checks import CheckRun
     from parity.runs.probe import Ask, Found
 
 LABEL = 9  # width of the label column
@@ -46,10 +48,9 @@ def run_probes(
 
     json_path = options.pop("json_path")
     reports = report_paths(options, CHECK_REPORTS)
-    require_writable_reports(json_path, *reports.values())
+    require_writable_reports(json_path, *reports.values(), inputs=input_files(**options))
     spec = runnable(engine, "--engine")
     ask = make_ask(typed, **options)
-    began = time.monotonic()
     try:
         found = list(_each(names, spec, ask, quiet, STDOUT not in (json_path, *reports.values())))
     except NotRunError as error:
@@ -57,9 +58,8 @@ def run_probes(
         raise
     if json_path is not None:
         write_lines(_json(found).splitlines(), json_path)
-    lines = [reproducing(typed, one.failing) for one in found]
-    run = of_probes(found, lines, rerun(typed), time.monotonic() - began)
-    write_check_reports(run, reports)
+    run = checks_of(found)
+    write_check_reports(run, reports, json_path or "")
     return int(worst([one.verdict for one in found]).exit_status)
 
 
@@ -73,36 +73,43 @@ def _each(
         began = time.monotonic()
         with Progress(quiet=quiet) as progress:
             found = run_probe(name, spec, ask, progress)
+        found.seconds = time.monotonic() - began
+        found.command = rerun(ask.reproduce)
+        found.reproduce = reproducing(ask.reproduce, found.failing)
         if printed:
-            write_lines(_report(found, ask, time.monotonic() - began, quiet), STDOUT)
+            write_lines(_report(found, quiet), STDOUT)
         yield found
+
+
+def checks_of(found: Sequence[Found]) -> CheckRun:
+    """What probes of one command found, as every report of them is told."""
+    seconds = sum(one.seconds for one in found)
+    return of_probes(found, [one.reproduce for one in found], found[0].command, seconds)
 
 
 def make_ask(
     typed: str,
     *,
-    model: str,
-    weights: str,
     synthetic_kind: str,
-    seed: int,
-    seeds: int,
     sizes: str,
     positions: str,
+    tokens: str | None,
     chunks: str = "",
+    **options: Any,
 ) -> Ask:
-    """Settings of the probes from the options; ``--synthetic`` implies hybrid-tiny."""
+    """Settings of the probes from the options; ``--synthetic`` implies hybrid-tiny. ``options``:
+    as ``parity.runs.probe_run.probe_settings``."""
     from parity.runs.probe_run import probe_settings
+    from parity.runs.settings import parse_tokens
 
     return probe_settings(
         sizes=parse_sizes(sizes, "--m"),
         starts=parse_positions(positions),
-        model=model,
-        weights=weights,
         only=synthetic_kind,
-        seed=seed,
-        seeds=seeds,
+        tokens=None if tokens is None else parse_tokens(tokens),
         chunks=parse_sizes(chunks, "--chunks") if chunks else (),
         reproduce=typed,
+        **options,
     )
 
 
@@ -138,7 +145,7 @@ def _json(found: list[Found]) -> str:
     return f"[{','.join(one.to_json() for one in found)}]"
 
 
-def _report(found: Found, ask: Ask, seconds: float, quiet: bool) -> list[str]:
+def _report(found: Found, quiet: bool) -> list[str]:
     word = found.verdict.replace("_", " ")
     if quiet:
         return [f"{word}: {found.brief or found.headline}"]
@@ -147,8 +154,8 @@ def _report(found: Found, ask: Ask, seconds: float, quiet: bool) -> list[str]:
         lines += [*(f"  {line}" for line in found.table), ""]
     lines += [line for label, text in found.facts for line in _fact(label, text)]
     if found.verdict in (Verdict.DIVERGED, Verdict.UNSTABLE):
-        lines += ["", "  reproduce:", f"  {reproducing(ask.reproduce, found.failing)}"]
-    return [*lines, *_fact("time", f"{seconds:,.1f} s")]
+        lines += ["", "  reproduce:", f"  {found.reproduce}"]
+    return [*lines, *_fact("time", f"{found.seconds:,.1f} s")]
 
 
 def reproducing(typed: str, failing: str) -> str:

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from parity.cli.options import input_files
 from parity.cli.reporting import (
     report_paths,
     require_writable_reports,
@@ -20,27 +21,32 @@ from parity.spec import EngineSpec, parse_spec
 
 
 def run_replay(
-    typed: str, folder: Path, *, ref: str | None, dut: str | None, quiet: bool, **options: Any
+    typed: str,
+    folder: Path,
+    *,
+    ref: str | None,
+    dut: str | None,
+    model: str | None,
+    quiet: bool,
+    **options: Any,
 ) -> int:
     """Run ``parity replay``; returns the exit status."""
     from parity.explain.replay import model_of, replay_repro, run_of
     from parity.explain.repro import RECORD, read_repro
-    from parity.runs.sides import open_side
+    from parity.runs.sides import open_sides
 
     began = time.monotonic()
     reports = report_paths(options)
-    require_writable_reports(*reports.values(), inputs=[folder / RECORD])
+    inputs = [folder / RECORD, *input_files(model or "")]
+    require_writable_reports(*reports.values(), inputs=inputs)
     repro = read_repro(folder)
     recorded = (repro.record.ref.get("spec", ""), repro.record.dut.get("spec", ""))
     specs = (_engine("--ref", ref or recorded[0]), _engine("--dut", dut or recorded[1]))
-    run = run_of(repro, model_of(repro))
+    run = run_of(repro, model_of(repro, model))
     with Progress(quiet=quiet) as progress:
         try:
-            sides = (
-                open_side("ref", specs[0], run, progress),
-                open_side("dut", specs[1], run, progress),
-            )
-            tree = replay_repro(repro, *sides, reproduce=rerun(typed))
+            sides = open_sides(specs, run, progress)
+            tree = replay_repro(repro, run, *sides, reproduce=rerun(typed))
         except NotRunError as error:
             write_not_run(error, (specs[0].text, specs[1].text), rerun(typed), reports)
             raise

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from parity.runs.checks import CheckRun
 
 CHECK_REPORTS = "parity.check_reports"
-FORMATS = ("json", "csv", "html", "junit")
+FORMATS = ("json", "csv", "html", "junit", "markdown")
 GITHUB = "github"
 
 
@@ -78,7 +78,7 @@ def write_reports(tree: Tree, reports: Mapping[str, str], *, quiet: bool) -> int
         write_report(find(REPORTS, name).load()(), tree, path, options)
     if STDOUT not in reports.values():
         write_report(find(REPORTS, "console").load()(), tree, STDOUT, options)
-    _annotate(reports, REPORTS, tree)
+    annotate(reports, REPORTS, tree)
     return int(exit_status(tree))
 
 
@@ -97,18 +97,25 @@ def write_not_run(
         reason="\n".join(part for part in (error.message, error.next_step) if part),
         reproduce=reproduce,
     )
+    options = Options(json_path=reports.get("json", ""))
     for name, path in reports.items():
         if _is_new(path):
-            write_report(find(REPORTS, name).load()(), tree, path, Options())
-    _annotate(reports, REPORTS, tree)
+            write_report(find(REPORTS, name).load()(), tree, path, options)
+    annotate(reports, REPORTS, tree)
 
 
-def write_check_reports(run: CheckRun, reports: Mapping[str, str]) -> None:
-    """Write the reports of a run of probes or promises, and the annotation."""
+def write_check_reports(run: CheckRun, reports: Mapping[str, str], json_path: str = "") -> None:
+    """Write the reports of a run of probes or promises, and the annotation. ``json_path``: where
+    all of it stands as JSON."""
     for name, path in reports.items():
-        write = find(CHECK_REPORTS, name).load()().write
-        write_out(path, partial(write, run, options=Options()))
-    _annotate(reports, CHECK_REPORTS, run)
+        write_check_report(run, name, path, Options(json_path=json_path))
+    annotate(reports, CHECK_REPORTS, run)
+
+
+def write_check_report(run: CheckRun, name: str, path: str, options: Options) -> None:
+    """One report of such a run; InputError for a format that is not installed."""
+    write = find(CHECK_REPORTS, name).load()().write
+    write_out(path, partial(write, run, options=options))
 
 
 def write_checks_not_run(
@@ -128,7 +135,7 @@ def _is_new(path: str) -> bool:
     return path != STDOUT and not os.path.exists(path)
 
 
-def _annotate(reports: Mapping[str, str], group: str, result: Tree | CheckRun) -> None:
+def annotate(reports: Mapping[str, str], group: str, result: Tree | CheckRun) -> None:
     """Print one annotation where it was asked for; a closed stderr changes no exit status."""
     stream = sys.stderr
     if stream is None or not isinstance(reports, Reports) or not reports.github:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection
 
-WRITES = frozenset({"--repro", "--json", "--csv", "--html", "--junit"})  # each takes a path
+# Each takes a path.
+WRITES = frozenset({"--repro", "--json", "--csv", "--html", "--junit", "--markdown"})
 SAYS = frozenset({"-q", "--quiet", "--github"})  # how it is told, not what is run
 
 

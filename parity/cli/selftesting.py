@@ -6,26 +6,36 @@ import json
 import re
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from parity.cli.reporting import require_writable_reports, write_lines
+from parity.cli.reporting import (
+    CHECK_REPORTS,
+    report_paths,
+    require_writable_reports,
+    write_check_reports,
+    write_checks_not_run,
+    write_lines,
+)
+from parity.cli.rerunning import rerun
 from parity.comparison.compare import compare_dumps
 from parity.comparison.files import compare_files
 from parity.errors import InputError, NotRunError
 from parity.presenting import STDOUT
 from parity.progress import Progress
 from parity.registry import ENGINES, plugins
+from parity.runs.checks import Check, CheckRun
 from parity.spec import EngineSpec, parse_spec
-from parity.status import ExitStatus
+from parity.status import Verdict
 
 if TYPE_CHECKING:
     from parity.selftest.planting import Level, Selftest, Trial
     from parity.tree import Tree
 
+NAME = "selftest"
 BUILT_IN = ("cpu", "emu", "cuda")  # all but the first where they work here
 MODELS = ("moe-tiny", "hybrid-tiny")  # one of each family
 NAMES, CELL, LABEL, LEVEL, WIDTH = 24, 7, 11, 16, 80  # columns
@@ -35,28 +45,74 @@ MEANING = (
 )
 
 
-def run_selftest(*, engines: Sequence[str], seed: int, json_path: str | None, quiet: bool) -> int:
+def run_selftest(
+    typed: str, *, engines: Sequence[str], seed: int, quiet: bool, **options: Any
+) -> int:
     """Run ``parity selftest``; 0 when every fault was caught, 1 when not.
 
     ``engines``: those asked for by name, none of which may be absent.
     """
+    json_path = options.pop("json_path")
+    reports = report_paths(options, CHECK_REPORTS)
+    require_writable_reports(json_path, *reports.values())
+    specs = [_spec(text) for text in engines or BUILT_IN]
+    try:
+        found = _tried(specs, seed, quiet, optional=not engines)
+    except NotRunError as error:
+        write_checks_not_run(error, NAME, rerun(typed), reports)
+        raise
+    found.reproduce = rerun(typed)
+    checks = checks_of(record_of(found))
+    if json_path is not None:
+        write_lines([to_json(found)], json_path)
+    if STDOUT not in (json_path, *reports.values()):
+        write_lines([headline(found)] if quiet else report(found), STDOUT)
+    write_check_reports(checks, reports, json_path or "")
+    return int(checks.verdict.exit_status)
+
+
+def _tried(specs: Sequence[EngineSpec], seed: int, quiet: bool, *, optional: bool) -> Selftest:
+    """Every fault at every level."""
     from parity.selftest.faults import FAULTS
     from parity.selftest.planting import Selftest, try_level
 
-    require_writable_reports(json_path)
-    specs = [_spec(text) for text in engines or BUILT_IN]
     began, found = time.monotonic(), Selftest(seed)
     with Progress(quiet=quiet) as progress, tempfile.TemporaryDirectory(prefix="parity-") as made:
-        levels = _levels(Path(made), specs, found, progress, optional=not engines)
+        levels = _levels(Path(made), specs, found, progress, optional=optional)
         for number, level in enumerate(levels):
             told = partial(_tell, progress, level.name, number * len(FAULTS))
             found.trials += try_level(level, told)
     found.seconds = time.monotonic() - began
-    if json_path is not None:
-        write_lines([to_json(found)], json_path)
-    if json_path != STDOUT:
-        write_lines([headline(found)] if quiet else report(found), STDOUT)
-    return int(ExitStatus.SAME if found.passed else ExitStatus.DIVERGED)
+    return found
+
+
+def checks_of(record: Mapping[str, Any]) -> CheckRun:
+    """Every trial as a claim, as every report is told; ``record``: of the JSON file."""
+    found, again = _read(record), record.get("reproduce", "")
+    checks = tuple(
+        Check(
+            f"{trial.level}: {trial.fault}",
+            Verdict.SAME if trial.caught else Verdict.DIVERGED,
+            str(trial.want) if trial.caught else _missed(trial).strip(),
+            first=None if trial.caught else trial.key,
+            compared=1,
+            reproduce=again,
+        )
+        for trial in found.trials
+    )
+    checks += tuple(Check(level, Verdict.NOT_RUN, why) for level, why in found.not_run.items())
+    verdict = Verdict.SAME if record["passed"] else Verdict.DIVERGED
+    word, _, said = headline(found).partition("  ")
+    facts = {"seed": str(found.seed)}
+    return CheckRun(NAME, verdict, said, checks, again, facts, found.seconds, word, (record,))
+
+
+def _read(record: Mapping[str, Any]) -> Selftest:
+    from parity.selftest.faults import Want
+    from parity.selftest.planting import Selftest, Trial
+
+    trials = [Trial(**{**one, "want": Want(one["want"])}) for one in record["trials"]]
+    return Selftest(record["seed"], trials, record["not_run"], record["seconds"])
 
 
 def _spec(text: str) -> EngineSpec:
@@ -108,12 +164,16 @@ def _compare_paths(ref: Path, dut: Path) -> Tree:
 # --- what it prints -------------------------------------------------------------------------------
 
 
-def to_json(found: Selftest) -> str:
-    """Versioned JSON text."""
+def record_of(found: Selftest) -> dict[str, Any]:
+    """The object of the JSON file."""
     from parity.selftest.planting import FORMAT, VERSION
 
-    body = {"format": FORMAT, "version": VERSION, "passed": found.passed, **asdict(found)}
-    return json.dumps(body, indent=1)
+    return {"format": FORMAT, "version": VERSION, "passed": found.passed, **asdict(found)}
+
+
+def to_json(found: Selftest) -> str:
+    """Versioned JSON text."""
+    return json.dumps(record_of(found), indent=1)
 
 
 def headline(found: Selftest) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from parity.cli.options import make_run
+from parity.cli.options import input_files, make_run
 from parity.cli.reporting import (
     report_paths,
     require_writable_reports,
@@ -25,7 +25,7 @@ def run_stable(
     from parity.runs.sides import open_side
 
     reports = report_paths(options)
-    require_writable_reports(*reports.values())
+    require_writable_reports(*reports.values(), inputs=input_files(**options))
     spec = runnable(engine, "--engine")
     if runs < 2:
         raise InputError(f"--n {runs}: nothing to compare run 1 with", "give --n 2 or more")

@@ -8,7 +8,7 @@ from parity_reports.values import parse_key
 _HEADS = ("kraw", "knorm", "k", "v", "qrope", "attn", "gated", "z", "o", "gn", "qn", "kn")
 _AXES: dict[tuple[str, int], tuple[str, ...]] = {(name, 2): ("head", "dim") for name in _HEADS}
 _AXES |= {(name, 1): ("head",) for name in ("ks", "vs", "beta", "g")}
-_AXES |= {(name, 1): ("dim",) for name in ("nrm", "ores", "x", "fnrm", "final_normed")}
+_AXES |= {(name, 1): ("dim",) for name in ("nrm", "ores", "x", "fnrm", "sh", "final_normed")}
 _AXES |= {("logits", 1): ("token",), ("rlogits", 1): ("expert",)}
 _AXES |= {(name, 1): ("rank",) for name in ("topk", "topp")}
 

@@ -1,6 +1,6 @@
 """The elements of one key on the console: how many differ, by how much, and four of them.
 
-A table where it fits, one fact a line where it does not. Hex digits that changed are marked.
+A table where it fits, a line a side where it does not. Hex digits that changed are marked.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from parity_reports import wording
 from parity_reports.axes import axis_names, leading_axis
 from parity_reports.layout import INDENT, Line, Page, measure
 
-SHOWN = 4  # elements in the table; the JSON holds the rest
 _GAPS = ("", "  ", "  ", "   ", "  ", "   ")  # before each column of the elements
 
 
-def show_elements(page: Page, elements: Elements, json_path: str) -> None:
-    """What differs in one key: counts, distances, and the first elements with their digits."""
+def show_elements(page: Page, elements: Elements, json_path: str, shown: int) -> None:
+    """What differs in one key: counts, distances, and the first ``shown`` elements with their
+    digits; the JSON holds the rest."""
     axes = axis_names(elements)
     counted = wording.elements_sentence(elements, leading_axis(elements), bins=True)
     for text in (counted, elements.note):
         if text:
             page.text(text)
-    rows = elements.rows[:SHOWN]
+    rows = elements.rows[:shown]
     if not rows:
         return
     heads = [f"[{','.join(axes)}]", "ref hex", "ref value", "dut hex", "dut value", elements.unit]
@@ -31,7 +31,7 @@ def show_elements(page: Page, elements: Elements, json_path: str) -> None:
         _table(page, table, widths, rows)
     else:
         _facts(page, heads[0], rows, elements.unit)
-    _more(page, elements, json_path)
+    _more(page, elements, json_path, shown)
 
 
 def _table(page: Page, table: list[list[str]], widths: list[int], rows: list[ElementRow]) -> None:
@@ -47,17 +47,17 @@ def _table(page: Page, table: list[list[str]], widths: list[int], rows: list[Ele
 
 
 def _facts(page: Page, head: str, rows: list[ElementRow], unit: str) -> None:
-    """The table for a narrow screen: one fact a line."""
+    """The table for a narrow screen: one side a line, the distance behind the dut."""
     for row in rows:
         ref_value, dut_value, ulp = _cells(row)[1], _cells(row)[3], _cells(row)[4]
         page.line((f"{head} {_index(row)}", ""))
         page.line(("ref  ", "dim"), *_digits(row, dut=False), (f"  {ref_value}", ""), indent=4)
-        page.line(("dut  ", "dim"), *_digits(row, dut=True), (f"  {dut_value}", ""), indent=4)
-        page.line((f"{unit}  ", "dim"), (ulp, ""), indent=4)
+        away = f"  {ulp}" + (f" {unit}" if row.kind == "value" else "")
+        page.line(("dut  ", "dim"), *_digits(row, dut=True), (f"  {dut_value}{away}", ""), indent=4)
 
 
-def _more(page: Page, elements: Elements, json_path: str) -> None:
-    left, kept = elements.differ - SHOWN, len(elements.rows) - SHOWN
+def _more(page: Page, elements: Elements, json_path: str, shown: int) -> None:
+    left, kept = elements.differ - shown, len(elements.rows) - shown
     if left <= 0:
         return
     where = f"in {json_path}" if json_path else "with --json FILE"

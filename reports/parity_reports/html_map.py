@@ -1,49 +1,52 @@
-"""The map of an HTML report: where each key stands, and the SVG paths and rings that draw it.
+"""The map of an HTML report: the SVG paths, rings and labels that draw a grid, and its tables.
 
-Row = position (of a segment), column = layer, fields downwards in dataflow order. Every state is
-one path, told apart by its shape first. Horizontal lengths are in units that stretch with the
-page; vertical ones are pixels. All of it is arithmetic on the rows of the tree.
+Every state is one path, told apart by its shape first. Horizontal lengths are in units that stretch
+with the page; vertical ones are pixels. Above MARKS_LIMIT this drawing has one mark a layer and
+position, and the page's script draws every key on a canvas in its place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
-from parity.keys import FREE, Key, KeyOrder
-from parity.tree import Cause, KeyRow, KeyState, Tree
-from parity_reports.states import WORST, is_born, state_name, worst_of
-from parity_reports.values import parse_key
+from parity.tree import Cause, KeyState, Tree
+from parity_reports import wording
+from parity_reports.html_elements import LISTED
+from parity_reports.html_grid import BLANK, STATES, Column, Grid, first_index
+from parity_reports.html_panels import state_columns
+from parity_reports.states import (
+    BORN_EQUAL,
+    CAUSES,
+    LOOKS,
+    WORST,
+    is_born,
+    sourced_name,
+    state_name,
+    tally,
+)
 
-KEYS_LIMIT = 6_000  # above: one mark a (position, layer) instead of one a key
-LINES_LIMIT = 400  # rows or columns drawn; above, neighbours share one
+MARKS_LIMIT = 6_000  # keys of a map with one mark a key without the script
+LINES_LIMIT = 400  # rows or columns drawn without the script; above, neighbours share one
 SEGMENT_WIDTH = 12  # characters of a segment's name on the axis
 COLUMN = 20  # units; a mark takes 16 of them
 EDGE = 8  # units between the layers and the columns before and after them
 FIRST, BORN, CONTROL = "first", "born", "control"
-RINGS = 60  # births with a ring of their own; a bar of theirs is told by its height alone
+RINGS = 12  # births with a ring of their own; rings of more would cover each other
 LABELS = 6  # births with a label; more are counted in the legend
 LABEL_SHARE = 30.0  # % of the width that a label may take
-BEFORE, LAYERS = 0, 1  # parts of a step, as KeyOrder numbers them
-
-
-@dataclass(frozen=True)
-class Spot:
-    """A key's place on the map: row, column, place in the cell; ``index`` into the tree's keys."""
-
-    row: int
-    col: int
-    slot: int
-    index: int
-
-
-@dataclass(frozen=True)
-class Column:
-    """A layer (or layers that share a column), or the fields before or after the layers."""
-
-    label: str
-    layer: int | None
-    fields: tuple[str, ...]
+_ALWAYS = (Cause.BORN, Cause.INHERITED, Cause.MASKED)  # in the legend once any cause is known
+_BAR = "M2 6h22"
+_SHAPES = {
+    FIRST: "M1 6h24",
+    Cause.BORN: "M1 6h24",
+    BORN_EQUAL: "M1 6h24",
+    Cause.MASKED: "M2 4.6h22v2.8h-22z",
+    KeyState.MISSING: "M4 6h4M18 6h4",
+    KeyState.NOT_COMPARABLE: "M3 6h4M11 6h4M19 6h4",
+}
+CLASSES = {name: shown.kind for name, shown in LOOKS.items()} | {FIRST: FIRST}
 
 
 @dataclass(frozen=True)
@@ -71,177 +74,169 @@ class Label:
 
 
 @dataclass(frozen=True)
-class Grid:
-    """Where marks stand: ``edges``, x of each column; ``pitch`` of rows; height of a slot; slots
-    of a cell."""
+class Key:
+    """One entry of the legend; ``count`` None: it is among another entry's."""
 
-    edges: list[int]
-    pitch: int
+    name: str
+    kind: str
+    shape: str
+    count: int | None
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """How a grid is laid out: ``rows`` and ``cols`` of the grid that share a line or column;
+    ``detailed``: one mark a key; ``slot`` height of a mark and ``gap`` between rows, px."""
+
+    grid: Grid
+    rows: list[range]
+    cols: list[range]
+    detailed: bool
     slot: int
-    slots: int
+    gap: int
+
+    @property
+    def slots(self) -> int:
+        """Marks under each other in a cell."""
+        return self.grid.slots if self.detailed else 1
+
+    @property
+    def pitch(self) -> int:
+        """From one row to the next, px."""
+        return self.slots * self.slot + self.gap
+
+    @cached_property
+    def edges(self) -> list[int]:
+        """x of each column, units."""
+        edges, x, layers = [], 0, [self.grid.cols[group[0]].layer is None for group in self.cols]
+        for number, outside in enumerate(layers):
+            if number and outside != layers[number - 1]:
+                x += EDGE
+            edges.append(x)
+            x += COLUMN
+        return edges
+
+    @property
+    def width(self) -> int:
+        """Units."""
+        return self.edges[-1] + COLUMN
+
+    @property
+    def height(self) -> int:
+        """px."""
+        return len(self.rows) * self.pitch
 
     def top(self, row: int, slot: int) -> int:
         """Upper edge of a mark, px."""
         return row * self.pitch + slot * self.slot
 
+    def spot(self, place: int) -> tuple[int, int, int]:
+        """Line, column and slot where a place of the grid is drawn."""
+        row, col, slot = self.grid.at(place)
+        if self.detailed:
+            return row, col, slot
+        line = next(number for number, group in enumerate(self.rows) if row in group)
+        return line, next(number for number, group in enumerate(self.cols) if col in group), 0
+
 
 @dataclass(frozen=True)
-class Map:
-    """Everything the template needs to draw a map, and the script to find keys in it."""
+class MapView:
+    """Everything the template needs to draw a map and its tables."""
 
-    spots: list[Spot]
-    rows: list[tuple[str, str]]  # (segment, position as text)
-    cols: list[Column]
-    by_layer: bool
-    pitch: int
-    slot: int
-    gap: int
-    width: int
-    height: int
-    edges: list[int]  # x of each column
+    sheet: Sheet
     paths: list[tuple[str, str]]  # (state, path data)
     rings: list[Ring]
+    legend: list[Key]
     col_labels: list[Label]
     row_labels: list[Label]
-    unplaced: int  # keys whose name has no place
+    segments: list[tuple[str, str]]  # (number, name) of those too long for the axis
+    label: str
+    read: str  # what stands under the map before any script
+    first: bool
+    born: bool
+    unlisted: int
+    unplaced: int
+    positions: list[tuple[str, dict[str, int], str]]
+    positions_total: int
+    cells: list[tuple[str, str, str]]
+    cells_total: int
+    state_names: list[str]
+
+    @property
+    def size(self) -> str:
+        """Few columns are not stretched over the page."""
+        columns = len(self.sheet.cols)
+        return "small" if columns <= 8 else "middle" if columns <= 20 else "large"
+
+    @property
+    def rows_class(self) -> str:
+        """Room for the labels of the rows."""
+        longest = max(len(label.text) for label in self.row_labels)
+        return "narrow" if longest <= 6 else "middle" if longest <= 12 else "wide"
 
 
-def build_map(tree: Tree) -> Map | None:
-    """The map of ``tree``; None where no key has a position (files of tensors)."""
-    found = [(index, key) for index, row in enumerate(tree.keys) if (key := _key(row)) is not None]
-    if not found:
-        return None
-    order = KeyOrder([key for _, key in found])
-    ranks = [order(key) for _, key in found]
-    by_layer = len(tree.keys) > KEYS_LIMIT or _many_lines(tree, found, ranks)
-    cols, col_of, slot_of = _columns([key for _, key in found], ranks, by_layer)
-    rows, row_of = _rows([(tree.keys[index].segment, key.pos) for index, key in found])
-    spots = [
-        Spot(
-            row_of[tree.keys[index].segment, key.pos],
-            col_of[rank[1], rank[2]],
-            0 if by_layer else slot_of[rank[1], rank[2], rank[3]],
-            index,
-        )
-        for (index, key), rank in zip(found, ranks, strict=True)
-    ]
-    slots = 1 if by_layer else max(len(col.fields) for col in cols)
-    slot, gap = _density(len(rows), slots, by_layer)
-    edges = _edges(cols)
-    width, pitch = edges[-1] + COLUMN, slots * slot + gap
-    grid = Grid(edges, pitch, slot, slots)
-    first = first_index(tree)
-    return Map(
-        spots=spots,
-        rows=rows,
-        cols=cols,
-        by_layer=by_layer,
-        pitch=pitch,
-        slot=slot,
-        gap=gap,
-        width=width,
-        height=len(rows) * pitch,
-        edges=edges,
-        paths=_paths(tree, spots, grid, first),
-        rings=_rings(tree, spots, grid, first),
-        col_labels=_col_labels(cols, edges, width),
-        row_labels=_row_labels(rows, pitch, slots * slot),
-        unplaced=len(tree.keys) - len(found),
+def map_view(tree: Tree, grid: Grid, said: str, names: tuple[str, str]) -> MapView:
+    """The map of ``tree``, drawn. ``said``: the run in a line, for those who do not see it;
+    ``names``: what the sides are called."""
+    sheet = build_sheet(grid)
+    aliases = segment_names([segment for segment, _ in grid.rows])
+    positions, cells = by_position(tree, grid), by_cell(grid)
+    return MapView(
+        sheet=sheet,
+        paths=paths(tree, sheet),
+        rings=rings(tree, sheet),
+        legend=legend(tree),
+        col_labels=_col_labels(sheet),
+        row_labels=_row_labels(sheet, aliases),
+        segments=[(alias, name) for name, alias in aliases.items() if alias != name],
+        label=f"Map of keys. {said}",
+        read=_read(tree, names),
+        first=first_index(tree) is not None,
+        born=any(map(is_born, tree.keys)),
+        unlisted=tree.counts.total - len(tree.keys),
+        unplaced=grid.unplaced,
+        positions=positions[:LISTED],
+        positions_total=len(positions),
+        cells=cells[:LISTED],
+        cells_total=len(cells),
+        state_names=state_columns(tree),
     )
 
 
-def first_index(tree: Tree) -> int | None:
-    """Index of the row of the first key that differs, if the tree lists it."""
-    rows = (i for i, row in enumerate(tree.keys) if row.key == tree.first)
-    return next((i for i in rows if tree.keys[i].state != KeyState.SAME), None)
+def build_sheet(grid: Grid) -> Sheet:
+    """Lay ``grid`` out: one mark a key where it has few, else one a layer and position."""
+    placed = len(grid.places) - grid.unplaced
+    lines = max(len(grid.rows), len(grid.cols))
+    detailed = placed <= MARKS_LIMIT and lines <= LINES_LIMIT
+    if detailed:
+        rows, cols = _alone(len(grid.rows)), _alone(len(grid.cols))
+    else:
+        rows = _grouped([segment for segment, _ in grid.rows])
+        cols = _grouped([col.label if col.layer is None else "" for col in grid.cols])
+    slot, gap = _density(len(rows), grid.slots, detailed)
+    return Sheet(grid, rows, cols, detailed, slot, gap)
 
 
-def cells(spots: Sequence[Spot]) -> dict[tuple[int, int, int], list[int]]:
-    """Indices of the keys under each mark, in dataflow order."""
-    found: dict[tuple[int, int, int], list[int]] = {}
-    for spot in spots:
-        found.setdefault((spot.row, spot.col, spot.slot), []).append(spot.index)
-    return found
+def _alone(number: int) -> list[range]:
+    return [range(at, at + 1) for at in range(number)]
 
 
-def _key(row: KeyRow) -> Key | None:
-    key = parse_key(row.key)
-    return None if key is None or key.pos == FREE else key
-
-
-def _many_lines(
-    tree: Tree, found: list[tuple[int, Key]], ranks: list[tuple[int, int, int, int]]
-) -> bool:
-    rows = {(tree.keys[index].segment, key.pos) for index, key in found}
-    return max(len(rows), len({rank[1:3] for rank in ranks})) > LINES_LIMIT
-
-
-def _columns(
-    keys: list[Key], ranks: list[tuple[int, int, int, int]], by_layer: bool
-) -> tuple[list[Column], dict[tuple[int, int], int], dict[tuple[int, int, int], int]]:
-    """Columns, the column of (part, layer), and the slot of (part, layer, field rank)."""
-    fields: dict[tuple[int, int], dict[int, str]] = {}
-    for key, (_, part, layer, rank) in zip(keys, ranks, strict=True):
-        fields.setdefault((part, layer), {})[rank] = key.field
-    places = sorted(fields)
-    shared = -(-len(places) // LINES_LIMIT) if by_layer else 1
-    groups = _grouped(places, shared)
-    cols: list[Column] = []
-    col_of: dict[tuple[int, int], int] = {}
-    slot_of: dict[tuple[int, int, int], int] = {}
-    for number, group in enumerate(groups):
-        names = [fields[group[0]][rank] for rank in sorted(fields[group[0]])]
-        cols.append(_column(group, names))
-        for place in group:
-            col_of[place] = number
-            slot_of |= {(*place, rank): i for i, rank in enumerate(sorted(fields[place]))}
-    return cols, col_of, slot_of
-
-
-def _grouped(places: list[tuple[int, int]], shared: int) -> list[list[tuple[int, int]]]:
-    """``shared`` neighbouring layers together; the parts before and after stay alone."""
-    groups: list[list[tuple[int, int]]] = []
-    for place in places:
-        last = groups[-1] if groups else []
-        if last and last[0][0] == place[0] == LAYERS and len(last) < shared:
-            last.append(place)
+def _grouped(kinds: Sequence[str]) -> list[range]:
+    """Neighbours of one kind together, as many as the limit of lines wants."""
+    shared = -(-len(kinds) // LINES_LIMIT)
+    groups: list[range] = []
+    for at, kind in enumerate(kinds):
+        last = groups[-1] if groups else range(0)
+        if last and kinds[last[0]] == kind and len(last) < shared:
+            groups[-1] = range(last[0], at + 1)
         else:
-            groups.append([place])
+            groups.append(range(at, at + 1))
     return groups
 
 
-def _column(group: list[tuple[int, int]], names: list[str]) -> Column:
-    part, layer = group[0]
-    if part != LAYERS:
-        return Column("before" if part == BEFORE else "final", None, tuple(names))
-    label = str(layer) if len(group) == 1 else f"{layer} to {group[-1][1]}"
-    return Column(label, layer, tuple(names))
-
-
-def _rows(
-    places: list[tuple[str, int]],
-) -> tuple[list[tuple[str, str]], dict[tuple[str, int], int]]:
-    """Rows of (segment, position) in the tree's order; neighbours share one above the limit."""
-    unique = list(dict.fromkeys(places))
-    shared = -(-len(unique) // LINES_LIMIT)
-    rows: list[list[tuple[str, int]]] = []
-    row_of = {}
-    for place in unique:
-        if not rows or rows[-1][0][0] != place[0] or len(rows[-1]) == shared:
-            rows.append([])
-        rows[-1].append(place)
-        row_of[place] = len(rows) - 1
-    return [(group[0][0], _span(group)) for group in rows], row_of
-
-
-def _span(group: list[tuple[str, int]]) -> str:
-    first, last = group[0][1], group[-1][1]
-    return f"t{first}" if first == last else f"t{first} to t{last}"
-
-
-def _density(rows: int, slots: int, by_layer: bool) -> tuple[int, int]:
+def _density(rows: int, slots: int, detailed: bool) -> tuple[int, int]:
     """(slot, gap) in px: roomy where the map fits on a screen, denser where it does not."""
-    if by_layer:
+    if not detailed:
         return (10, 4) if rows <= 40 else (6, 2) if rows <= 100 else (4, 0)
     for slot, gap, room in ((6, 20, 700), (4, 14, 900)):
         if rows * (slots * slot + gap) <= room:
@@ -249,25 +244,41 @@ def _density(rows: int, slots: int, by_layer: bool) -> tuple[int, int]:
     return 3, 14
 
 
-def _edges(cols: list[Column]) -> list[int]:
-    edges, x = [], 0
-    for number, col in enumerate(cols):
-        if number and (col.layer is None) != (cols[number - 1].layer is None):
-            x += EDGE
-        edges.append(x)
-        x += COLUMN
-    return edges
+def _spots(sheet: Sheet) -> Iterator[tuple[int, int, int, str]]:
+    """Every mark: line, column, slot, and the name of the worst state it covers."""
+    grid = sheet.grid
+    if sheet.detailed:
+        for place, state in enumerate(grid.states):
+            if state != BLANK:
+                yield (*grid.at(place), STATES[state])
+        return
+    for line, rows in enumerate(sheet.rows):
+        for number, cols in enumerate(sheet.cols):
+            parts = [grid.ranks[_part(grid, row, cols)] for row in rows]
+            rank = min(min(part, default=255) for part in parts)
+            if rank != 255:
+                yield line, number, 0, WORST[rank]
 
 
-def _paths(tree: Tree, spots: list[Spot], grid: Grid, first: int | None) -> list[tuple[str, str]]:
+def _part(grid: Grid, row: int, cols: range) -> slice:
+    return slice(grid.cell(row, cols[0]).start, grid.cell(row, cols[-1]).stop)
+
+
+def paths(tree: Tree, sheet: Sheet) -> list[tuple[str, str]]:
     """One path a state; missing and extra share a shape. The first key is drawn by itself."""
+    first = _first_spot(tree, sheet)
     parts: dict[str, list[str]] = {}
-    for (row, col, slot), indices in cells(spots).items():
-        state = worst_of([state_name(tree.keys[index]) for index in indices])
-        kind = FIRST if first in indices and state == KeyState.DIFFERS else state
-        y = grid.top(row, slot) + grid.slot / 2
-        parts.setdefault(kind, []).append(_mark(kind, grid.edges[col] + 2, y, grid.slot))
+    for row, col, slot, state in _spots(sheet):
+        kind = FIRST if state == KeyState.DIFFERS and (row, col, slot) == first else state
+        y = sheet.top(row, slot) + sheet.slot / 2
+        parts.setdefault(kind, []).append(_mark(kind, sheet.edges[col] + 2, y, sheet.slot))
     return [(kind, "".join(parts[kind])) for kind in (*reversed(WORST), FIRST) if kind in parts]
+
+
+def _first_spot(tree: Tree, sheet: Sheet) -> tuple[int, int, int] | None:
+    index = first_index(tree)
+    place = -1 if index is None else sheet.grid.places[index]
+    return None if place < 0 else sheet.spot(place)
 
 
 def _mark(kind: str, x: int, y: float, slot: int) -> str:
@@ -281,35 +292,39 @@ def _mark(kind: str, x: int, y: float, slot: int) -> str:
     return f"M{x} {y:g}h16"
 
 
-def _rings(tree: Tree, spots: list[Spot], grid: Grid, first: int | None) -> list[Ring]:
-    """Around the control's key, the births and the first key, which comes last: it lies on top."""
+def control_index(tree: Tree) -> int | None:
+    """Index of the row of the control's key, if the tree lists it."""
     planted = tree.control.key if tree.control else None
-    control = next((i for i, row in enumerate(tree.keys) if row.key == planted), None)
+    return next((i for i, row in enumerate(tree.keys) if row.key == planted), None)
+
+
+def rings(tree: Tree, sheet: Sheet) -> list[Ring]:
+    """Around the control's key, the births and the first key, which comes last: it lies on top."""
+    first, control = first_index(tree), control_index(tree)
     born = [i for i, row in enumerate(tree.keys) if is_born(row) and i != first]
     wanted = [(CONTROL, control)] if control != first else []
     wanted += [(BORN, index) for index in born] if len(born) <= RINGS else []
-    at = {spot.index: spot for spot in spots}
     named = len(born) <= LABELS
-    rings = []
+    found = []
     for kind, index in (*wanted, (FIRST, first)):
-        if index is not None and index in at:
+        if index is not None and sheet.grid.places[index] >= 0:
             label = f"{kind}: {tree.keys[index].key}" if named or kind != BORN else ""
-            rings.append(_ring(kind, label, at[index], grid))
-    return _with_room(rings)
+            found.append(_ring(kind, label, sheet.spot(sheet.grid.places[index]), sheet))
+    return _with_room(found)
 
 
-def _ring(kind: str, label: str, spot: Spot, grid: Grid) -> Ring:
-    width = grid.edges[-1] + COLUMN
-    x, size = 100 * grid.edges[spot.col] / width, 100 * COLUMN / width
-    y, below = grid.top(spot.row, spot.slot), grid.top(spot.row, grid.slots)
-    return Ring(kind, label, x, size, y, grid.slot, below, x > 60)
+def _ring(kind: str, label: str, spot: tuple[int, int, int], sheet: Sheet) -> Ring:
+    row, col, slot = spot
+    x, size = 100 * sheet.edges[col] / sheet.width, 100 * COLUMN / sheet.width
+    y, below = sheet.top(row, slot), sheet.top(row, sheet.slots)
+    return Ring(kind, label, x, size, y, sheet.slot, below, x > 60)
 
 
-def _with_room(rings: list[Ring]) -> list[Ring]:
+def _with_room(found: list[Ring]) -> list[Ring]:
     """The same without the labels of births that would lie on another label."""
     taken: list[tuple[float, float]] = []
     kept = []
-    for ring in reversed(rings):
+    for ring in reversed(found):
         start = ring.x + ring.width - LABEL_SHARE if ring.at_end else ring.x
         near = any(ring.below == y and abs(start - x) < LABEL_SHARE for y, x in taken)
         shown = replace(ring, label="") if near and ring.kind == BORN else ring
@@ -318,35 +333,118 @@ def _with_room(rings: list[Ring]) -> list[Ring]:
     return kept[::-1]
 
 
-def _col_labels(cols: list[Column], edges: list[int], width: int) -> list[Label]:
+def legend(tree: Tree) -> list[Key]:
+    """Missing and extra share one entry, the first is one of the others."""
+    counts, found = tree.counts, tally(tree.keys)
+    equal = counts.same - sum(found.get(name, 0) for name in (Cause.MASKED, BORN_EQUAL))
+    rows: list[tuple[str, str, int | None]] = [(KeyState.SAME, KeyState.SAME, equal)]
+    known = any(name in found for name in CAUSES)
+    rows += [(name, name, found.get(name, 0)) for name in CAUSES if known and name in _ALWAYS]
+    if BORN_EQUAL in found:
+        rows.append((BORN_EQUAL, BORN_EQUAL, found[BORN_EQUAL]))
+    first = wording.first_row(tree)
+    if first is not None and state_name(first) == KeyState.DIFFERS:
+        rows.append((FIRST, FIRST, None))
+    if not known or KeyState.DIFFERS in found:
+        left = found.get(KeyState.DIFFERS, 0) if known else counts.differ
+        rows.append((KeyState.DIFFERS, KeyState.DIFFERS, left))
+    rows.append(("missing or extra", KeyState.MISSING, counts.missing + counts.extra))
+    rows.append((KeyState.NOT_COMPARABLE, KeyState.NOT_COMPARABLE, counts.not_comparable))
+    return [Key(text, CLASSES[name], _SHAPES.get(name, _BAR), n) for text, name, n in rows]
+
+
+def _col_labels(sheet: Sheet) -> list[Label]:
     """About a dozen layers, at even steps; ``final`` always."""
-    layers = [number for number, col in enumerate(cols) if col.layer is not None]
+    cols = [_col_name(sheet.grid.cols, group) for group in sheet.cols]
+    layers = [number for number, (_, layer) in enumerate(cols) if layer]
     step = next(2**n for n in range(32) if len(layers) <= 14 * 2**n)
+    order = {number: at for at, number in enumerate(layers)}
     labels = []
-    for number, col in enumerate(cols):
-        place = 100 * (edges[number] + COLUMN / 2) / width
-        if col.layer is None:
-            labels.append(Label(col.label, place))
-        elif layers.index(number) % step == 0:
-            labels.append(Label(col.label, place, layers.index(number) // step % 2 == 1))
+    for number, (text, layer) in enumerate(cols):
+        place = 100 * (sheet.edges[number] + COLUMN / 2) / sheet.width
+        if not layer:
+            labels.append(Label(text, place))
+        elif order[number] % step == 0:
+            labels.append(Label(text, place, order[number] // step % 2 == 1))
     return labels
 
 
-def _row_labels(rows: list[tuple[str, str]], pitch: int, height: int) -> list[Label]:
+def _col_name(cols: Sequence[Column], group: range) -> tuple[str, bool]:
+    first, last = cols[group[0]], cols[group[-1]]
+    text = first.label if len(group) == 1 else f"{first.label} to {last.label}"
+    return text, first.layer is not None
+
+
+def _row_labels(sheet: Sheet, aliases: dict[str, str]) -> list[Label]:
     """As many as have room; a row of several positions is labelled with its first."""
-    step = -(-16 // pitch)
-    aliases = segment_names(rows)
+    step = -(-16 // sheet.pitch)
     labels = []
-    for number, (segment, text) in enumerate(rows):
+    for number, group in enumerate(sheet.rows):
         if number % step == 0:
-            name = f"{aliases[segment]} {text.split(' ')[0]}".lstrip()
-            labels.append(Label(name, number * pitch + height / 2))
+            segment, pos = sheet.grid.rows[group[0]]
+            place = number * sheet.pitch + sheet.slots * sheet.slot / 2
+            labels.append(Label(f"{aliases[segment]} t{pos}".lstrip(), place))
     return labels
 
 
-def segment_names(rows: Sequence[tuple[str, str]]) -> dict[str, str]:
+def segment_names(segments: Sequence[str]) -> dict[str, str]:
     """What each segment is called on the axis: its name, or a number where that is long."""
-    names = list(dict.fromkeys(segment for segment, _ in rows))
+    names = list(dict.fromkeys(segments))
     if max(map(len, names)) <= SEGMENT_WIDTH:
         return {name: name for name in names}
     return {name: f"s{number}" if name else "" for number, name in enumerate(names)}
+
+
+def _read(tree: Tree, names: tuple[str, str]) -> str:
+    """The line under the map before any script: the first key with both sides."""
+    first = first_index(tree)
+    if first is None:
+        return f"{tree.control.key}: the control's key" if tree.control else ""
+    row = tree.keys[first]
+    sides = f"{names[0]} {row.ref or 'absent'}  {names[1]} {row.dut or 'absent'}"
+    return f"{row.key}  {sourced_name(row)}, first  {sides}"
+
+
+def by_position(tree: Tree, grid: Grid) -> list[tuple[str, dict[str, int], str]]:
+    """Per row: its name, keys by the name of their state, and the first key not the same."""
+    found = []
+    for number, (segment, pos) in enumerate(grid.rows):
+        begin = number * grid.stride
+        part = grid.states[begin : begin + grid.stride]
+        counts = {name: part.count(state) for state, name in enumerate(STATES)}
+        unequal = (at for at, state in enumerate(part) if not _equal(state))
+        first = next(unequal, None)
+        key = "" if first is None else tree.keys[grid.keys[begin + first]].key
+        found.append((f"{segment} t{pos}".lstrip(), counts, key))
+    return found
+
+
+_SAME_NAMES = (KeyState.SAME, Cause.MASKED, BORN_EQUAL)
+
+
+def _equal(state: int) -> bool:
+    """Whether a place holds a key with the same bytes on both sides, or none."""
+    return state == BLANK or STATES[state] in _SAME_NAMES
+
+
+def by_cell(grid: Grid) -> list[tuple[str, str, str]]:
+    """Per position and layer in which not all is the same: where, and its fields by state, as the
+    strip of that layer says them."""
+    same = STATES.index(KeyState.SAME)
+    plain = {same, BLANK}
+    found = []
+    for row, (segment, pos) in enumerate(grid.rows):
+        for number, col in enumerate(grid.cols):
+            part = grid.states[grid.cell(row, number)]
+            if not plain.issuperset(part):
+                found.append((f"{segment} t{pos}".lstrip(), col.name, _words(col.fields, part)))
+    return found
+
+
+def _words(fields: Sequence[str], states: bytes) -> str:
+    """``ok nrm, kraw; DIFF born attn; DIFF inherited ores``, in the order of the first of each."""
+    by_word: dict[str, list[str]] = {}
+    for field, state in zip(fields, states, strict=True):
+        if state != BLANK:
+            by_word.setdefault(LOOKS[STATES[state]].word, []).append(field)
+    return "; ".join(f"{word} {', '.join(names)}" for word, names in by_word.items())

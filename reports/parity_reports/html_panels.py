@@ -6,43 +6,34 @@ panel judges: verdict, states, counts and distances are the tree's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from parity.status import Level, Verdict
-from parity.tree import (
-    ElementRow,
-    Elements,
-    KeyRow,
-    KeyState,
-    StatePart,
-    Tree,
-)
+from parity.tree import CONTAMINATED, Cause, KeyRow, KeyState, StatePart, Tree
 from parity_reports import wording
-from parity_reports.axes import axis_names, leading_axis
-from parity_reports.html_map import first_index
-from parity_reports.states import CAUSES, LOOKS, PLAIN, look, sourced_name, state_name, tally
+from parity_reports.html_elements import LISTED
+from parity_reports.html_grid import first_index
+from parity_reports.states import BORN_EQUAL, CAUSES, LOOKS, PLAIN, look, sourced_name, tally
 from parity_reports.values import Value, parse_key, parse_value
 
-LISTED = 200  # rows of one list in the file
 SHOWN = 12  # rows before the button
-NAMED = {name: name.capitalize() for name in CAUSES}
+EQUAL = {Cause.MASKED: "Masked, equal again", BORN_EQUAL: "Born here, equal again"}
 WORDS = {
     Verdict.SAME: ("Same", "good"),
     Verdict.DIVERGED: ("Diverged", "bad"),
     Verdict.UNSTABLE: ("Unstable", "bad"),
     Verdict.NOT_RUN: ("Not run", "warn"),
 }
-Digits = list[list[tuple[str, bool]]]  # groups of runs of hex digits, and whether they changed
 
 
 @dataclass(frozen=True)
 class Fact:
-    """A labelled fact; ``strong`` is the part in bold, before ``text``."""
+    """A labelled fact; ``strong``: in bold, before ``text``; ``part``: of the fact above it."""
 
     label: str
     text: str
     strong: str = ""
+    part: bool = False
 
 
 @dataclass(frozen=True)
@@ -85,60 +76,6 @@ class Listing:
 
 
 @dataclass(frozen=True)
-class Bar:
-    """One line of a histogram; ``share`` in % of the longest bar."""
-
-    label: str
-    count: int
-    share: float
-    kind: str = "differs"
-
-
-@dataclass(frozen=True)
-class ElementView:
-    """One differing element."""
-
-    index: str
-    ref: Digits
-    dut: Digits
-    row: ElementRow
-    distance: str
-
-
-@dataclass(frozen=True)
-class ElementsView:
-    """Elements of one key: sentence, table and both histograms."""
-
-    key: str
-    sentence: str
-    note: str
-    head: str
-    unit: str
-    kinds: bool  # whether any row is more than a plain value
-    rows: list[ElementView]
-    total: int
-    differ: int
-    bars: list[Bar]
-    axis: str
-    groups: list[Bar]
-    groups_total: int
-
-
-@dataclass(frozen=True)
-class KeyPanel:
-    """What is known of the first key: its layer's strip, itself, its inputs, its elements.
-    ``names``: what the sides are called."""
-
-    names: tuple[str, str]
-    place: str
-    strip: list[KeyView]
-    key: KeyView | None
-    inputs: list[KeyView]
-    inputs_text: str
-    elements: ElementsView | None
-
-
-@dataclass(frozen=True)
 class StateView:
     """One compared state; ``parts`` lists only those that differ."""
 
@@ -150,11 +87,6 @@ class StateView:
     parts: list[StatePart]
 
 
-def verdict_class(tree: Tree) -> str:
-    """good, bad or warn."""
-    return WORDS[tree.verdict][1]
-
-
 def count_facts(tree: Tree) -> list[Fact]:
     """N of N, and what stands beside it."""
     counts, facts = tree.counts, []
@@ -162,11 +94,17 @@ def count_facts(tree: Tree) -> list[Fact]:
     if counts.total:
         noun = wording.noun(tree).capitalize()
         named = tally(tree.keys)
-        causes = [Fact(NAMED[name], total, f"{named[name]:,}") for name in CAUSES if name in named]
-        first = Fact(f"{noun} that differ", total, f"{counts.differ:,}")
-        second = Fact(f"{noun} equal", total, f"{counts.same:,}")
+        causes = [name for name in CAUSES if name in named]
+        parts = {
+            name: Fact(EQUAL.get(name, name.capitalize()), total, f"{named[name]:,}", part=True)
+            for name in causes
+        }
+        differ = [Fact(f"{noun} that differ", total, f"{counts.differ:,}")]
+        differ += [parts[name] for name in causes if name not in EQUAL]
+        equal = [Fact(f"{noun} equal", total, f"{counts.same:,}")]
+        equal += [parts[name] for name in causes if name in EQUAL]
         green = tree.verdict is Verdict.SAME
-        facts += [second, first, *causes] if green else [first, *causes, second]
+        facts += [*equal, *differ] if green else [*differ, *equal]
     rest = {
         "Missing in the dut": counts.missing,
         "Not in the ref": counts.extra,
@@ -195,7 +133,8 @@ def about(tree: Tree) -> list[Fact]:
     facts = [Fact(name, wording.side_facts(head), head.get("spec", "")) for name, head in heads]
     if not (tree.verdict is Verdict.SAME and tree.first is None):
         facts += run_facts(tree)
-    facts.append(Fact("states", wording.states_sentence(tree.states)))
+    if tree.reason != CONTAMINATED:  # its states stand right below
+        facts.append(Fact("states", wording.states_sentence(tree.states)))
     facts.append(Fact("stable", wording.stability_sentence(tree)))
     facts += [Fact("note", note) for note in tree.notes]
     return [fact for fact in facts if fact.text or fact.strong]
@@ -236,23 +175,6 @@ def evidence(tree: Tree) -> list[Check]:
         agree = all(ref == dut for _, ref, dut in tree.greedy)
         checks.append(Check("Greedy choice", agree, wording.greedy_sentence(tree)))
     return checks
-
-
-def key_panel(whole: Tree) -> KeyPanel | None:
-    """The first key's panel; None where there is no such key and no elements."""
-    tree, names = wording.compared(whole)
-    row = wording.first_row(tree)
-    if row is None and tree.elements is None:
-        return None
-    return KeyPanel(
-        names=names,
-        place="" if row is None else _place(row),
-        strip=[] if row is None else _strip(tree, row),
-        key=None if row is None else key_view(row, first=True),
-        inputs=[key_view(feed) for feed in tree.inputs],
-        inputs_text=wording.inputs_sentence(tree) if tree.inputs else "",
-        elements=None if tree.elements is None else elements_view(tree.elements),
-    )
 
 
 def key_view(row: KeyRow, first: bool = False) -> KeyView:
@@ -299,107 +221,10 @@ def states(tree: Tree) -> list[StateView]:
     return views
 
 
-def elements_view(elements: Elements) -> ElementsView:
-    """Element table and histograms of one key."""
-    axis = leading_axis(elements)
-    bars = [(label, count, "differs") for label, count in elements.histogram]
-    if elements.total:
-        # With the equal ones the bars add up to the tensor.
-        bars.append(("equal", elements.total - elements.differ, "same"))
-    return ElementsView(
-        key=elements.key,
-        sentence=wording.elements_sentence(elements, axis, bins=True),
-        note=elements.note,
-        head=f"[{','.join(axis_names(elements))}]",
-        unit=elements.unit,
-        kinds=any(row.kind != "value" for row in elements.rows),
-        rows=[_element(row) for row in elements.rows[:LISTED]],
-        total=elements.total,
-        differ=elements.differ,
-        bars=_bars(bars),
-        axis=axis,
-        groups=_bars([(f"{axis} {index}", n, "differs") for index, n in elements.groups[:LISTED]]),
-        groups_total=len(elements.groups),
-    )
-
-
 def provenance(tree: Tree) -> list[tuple[str, str, str]]:
     """Every header of both sides: (name, ref, dut), the ref's order first."""
     names = dict.fromkeys([*tree.ref, *tree.dut])
     return [(name, tree.ref.get(name, ""), tree.dut.get(name, "")) for name in names]
-
-
-def hex_groups(text: str, size: int = 4) -> list[str]:
-    """Digits in groups; the page parts them by margins, so that a copy is unbroken."""
-    return [text[at : at + size] for at in range(0, len(text), size)]
-
-
-def _place(row: KeyRow) -> str:
-    key = parse_key(row.key)
-    if key is None:
-        return ""
-    where = "after the last layer" if key.layer is None else f"layer {key.layer}"
-    return f"t{key.pos} {where}" + (f" in segment {row.segment}" if row.segment else "")
-
-
-def _strip(tree: Tree, first: KeyRow) -> list[KeyView]:
-    """The fields of the layer that holds the first key, in dataflow order."""
-    place = parse_key(first.key)
-    if place is None:
-        return []
-    found = []
-    for row in tree.keys:
-        key = parse_key(row.key) if row.segment == first.segment else None
-        if key is not None and (key.pos, key.layer) == (place.pos, place.layer):
-            found.append(key_view(row, row is first))
-    return found
-
-
-def _element(row: ElementRow) -> ElementView:
-    return ElementView(
-        index=f"[{', '.join(map(str, row.index))}]",
-        ref=changed_digits(row.ref_hex, row.dut_hex),
-        dut=changed_digits(row.dut_hex, row.ref_hex),
-        row=row,
-        distance="" if row.ulp is None else f"{row.ulp:+,}",
-    )
-
-
-def changed_digits(own: str, other: str) -> Digits:
-    """``own`` in groups of 4, each a list of runs; nothing is marked where the lengths differ."""
-    marks = [a != b for a, b in zip(own, other, strict=True)] if len(own) == len(other) else []
-    groups: Digits = []
-    for at, digit in enumerate(own):
-        changed = bool(marks) and marks[at]
-        if at % 4 == 0:
-            groups.append([])
-        runs = groups[-1]
-        if runs and runs[-1][1] == changed:
-            runs[-1] = (runs[-1][0] + digit, changed)
-        else:
-            runs.append((digit, changed))
-    return groups
-
-
-def _bars(found: Sequence[tuple[str, int, str]]) -> list[Bar]:
-    longest = max((count for _, count, _ in found), default=0) or 1
-    return [Bar(label, n, round(100 * n / longest, 2), kind) for label, n, kind in found]
-
-
-def by_position(tree: Tree) -> list[tuple[str, dict[str, int], str]]:
-    """Per (segment and) position: its name, keys by the name of their state, and the first key not
-    the same."""
-    rows: dict[str, tuple[dict[str, int], list[str]]] = {}
-    for row in tree.keys:
-        key = parse_key(row.key)
-        if key is None:
-            continue
-        name = f"{row.segment} t{key.pos}" if row.segment else f"t{key.pos}"
-        counts, first = rows.setdefault(name, (dict.fromkeys(LOOKS, 0), []))
-        counts[state_name(row)] += 1
-        if row.state != KeyState.SAME and not first:
-            first.append(row.key)
-    return [(name, counts, "".join(first)) for name, (counts, first) in rows.items()]
 
 
 def state_columns(tree: Tree) -> list[str]:

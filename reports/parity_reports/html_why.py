@@ -8,17 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from parity.status import Verdict
-from parity.tree import CONTAMINATED, Birth, FunctionDiff, Margin, Tree
+from parity.tree import CONTAMINATED, Birth, FunctionDiff, KeyState, Margin, Tree
 from parity_reports import isolating, why, wording
 from parity_reports.axes import leading_axis
-from parity_reports.html_panels import (
-    LISTED,
-    SHOWN,
-    ElementsView,
-    Fact,
-    elements_view,
-    run_facts,
-)
+from parity_reports.html_elements import LISTED
+from parity_reports.html_panels import Fact, run_facts
+from parity_reports.states import sourced_name
 from parity_reports.values import Value, parse_value
 
 
@@ -36,8 +31,7 @@ class BirthView:
     elements: str
     largest: str
     functions: list[str]
-    ref_ran: str
-    dut_ran: str
+    ran: str
     first: bool
 
     @property
@@ -48,7 +42,7 @@ class BirthView:
 
 @dataclass(frozen=True)
 class BirthsView:
-    """All births: a sentence an op, one row each, and the elements of those that have any."""
+    """All births: a sentence an op, one row each, and the functions that differ."""
 
     sentences: list[str]
     incomplete: str
@@ -56,7 +50,6 @@ class BirthsView:
     rows: list[BirthView]
     total: int
     functions: list[tuple[str, FunctionDiff]]  # (key, function)
-    elements: list[ElementsView]
 
 
 @dataclass(frozen=True)
@@ -67,6 +60,26 @@ class IsolationView:
     runs: str
     tables: list[isolating.Table]
     remarks: list[str]
+
+
+def cause_line(tree: Tree) -> str:
+    """``t33_l7_attn: born here; variant libm_exp; 37 of 128 elements, at most 1 ULP``: the first
+    key, what became of it, the guilty variants and how much differs, as far as each is known."""
+    shown = wording.compared(tree)[0]
+    row = wording.first_row(shown)
+    if row is None or tree.verdict is Verdict.NOT_RUN or wording.starts_apart(tree):
+        return ""
+    parts = [sourced_name(row)]
+    guilty = tree.isolation.guilty if tree.isolation is not None else []
+    if guilty:
+        parts.append(f"variant{'s' if len(guilty) > 1 else ''} {', '.join(guilty)}")
+    found = shown.elements
+    if found is not None and found.total and found.key == row.key:
+        parts.append(f"{wording.of(found.differ, found.total)} elements")
+        if found.max_ulp is not None:
+            parts[-1] += f", at most {wording.counted(found.max_ulp, found.unit)}"
+    # That it differs is the verdict line's; a line of its own has to say more.
+    return "" if parts == [KeyState.DIFFERS] else f"{row.key}: {'; '.join(parts)}"
 
 
 def reasons(tree: Tree) -> list[Fact]:
@@ -96,7 +109,8 @@ def _causes(tree: Tree, label: str = "cause") -> list[Fact]:
         said = Fact("explained", why.explained_sentence(birth))
         ran = Fact("kernels", why.kernels_sentence(birth))
         return [Fact(label, why.cause_sentence(tree)), *functions, said, ran]
-    return [Fact("op", why.op_sentence(wording.compared(tree)[0]))]
+    shown = wording.compared(tree)[0]
+    return [Fact("op", "" if wording.starts_apart(tree) else why.op_sentence(shown))]
 
 
 def _start(tree: Tree) -> list[Fact]:
@@ -105,7 +119,9 @@ def _start(tree: Tree) -> list[Fact]:
     news = why.news(tree)
     facts += _causes(tree) if news == why.ALL else [Fact("births", news)]
     if tree.decode is not None:
-        facts += [Fact("decode", wording.decode_sentence(tree.decode)), *_causes(tree.decode)]
+        cause = _causes(tree.decode)[0]  # its panel has the rest
+        facts.append(Fact("decode", wording.decode_sentence(tree.decode)))
+        facts.append(Fact("", f"{cause.label}: {cause.text}" if cause.text else ""))
     return facts
 
 
@@ -117,9 +133,6 @@ def births_view(tree: Tree) -> BirthsView | None:
         return None
     held = births.found[:LISTED]
     first = why.leading_birth(tree)
-    shown = tree.elements.key if tree.elements is not None else ""
-    # The first key's elements stand in its own panel.
-    detailed = [birth.elements for birth in held if birth.elements and birth.key != shown]
     return BirthsView(
         sentences=[why.group_sentence(group) for group in why.groups(births.found)],
         incomplete=why.incomplete_sentence(births),
@@ -127,7 +140,6 @@ def births_view(tree: Tree) -> BirthsView | None:
         rows=[_birth(birth, birth is first) for birth in held],
         total=len(births.found),
         functions=[(birth.key, each) for birth in held for each in birth.functions],
-        elements=[elements_view(each) for each in detailed[:SHOWN]],
     )
 
 
@@ -144,8 +156,7 @@ def _birth(birth: Birth, first: bool) -> BirthView:
         elements="" if counts is None else wording.of(counts.differ, counts.total),
         largest="" if largest is None or counts is None else wording.counted(largest, counts.unit),
         functions=[each.function for each in birth.functions],
-        ref_ran=", ".join(birth.ref_kernels),
-        dut_ran=", ".join(birth.dut_kernels),
+        ran=why.kernels_sentence(birth).removeprefix("ran "),
         first=first,
     )
 

@@ -21,11 +21,13 @@ Row = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Table:
-    """What was tried of one kind: ``heads`` and one row a trial, in the order they were tried."""
+    """What was tried of one kind: ``heads`` and one row a trial, in the order they were tried;
+    ``shares``: of its keys that differ, in percent."""
 
     name: str
     heads: tuple[str, ...]
     rows: Sequence[Row]
+    shares: Sequence[float] = ()
 
     def split(self) -> tuple[Sequence[Row], str]:
         """The rows in which anything differs, and the others by name: ``norm, o: none, 0 of 2,120
@@ -55,6 +57,7 @@ def guilty_sentence(tree: Tree) -> str:
     if proof is not None:
         equal = wording.of(proof.total - proof.differ, proof.total)
         text += f": without {'them' if several else 'it'} {equal} equal"
+        text += ", the prompt's keys too" if proof.total > tree.counts.total else ""
     if found.needed:
         text += f"; {verb} only together with {_all(found.needed)}"
     return f"{text}; {found.reason}" if found.reason else text
@@ -82,18 +85,24 @@ def tables(tree: Tree, every: bool = False) -> list[Table]:
     found = tree.isolation
     if found is None:
         return []
-    made = [Table("ladder", ("without", FIRST, DIFFER), _ladder(tree, found))]
+    rungs = _ladder(tree, found)
+    as_run = [_share(tree.counts.total - tree.counts.same, tree.counts.total)]
+    steps = [*as_run[: len(rungs) - len(found.ladder)], *_shares(found.ladder)]
+    made = [Table("ladder", ("without", FIRST, DIFFER), rungs, steps)]
     if every:
         rows = [(_names(t.removed, NOTHING), _names(t.kept), *_result(t)) for t in found.trials]
-        made.append(Table("trials", ("without", "kept", FIRST, DIFFER), rows))
+        heads = ("without", "kept", FIRST, DIFFER)
+        made.append(Table("trials", heads, rows, _shares(found.trials)))
     elif not found.ladder:
         short = [(_counted(t.removed, found.variants), *_result(t)) for t in found.trials]
         made.append(Table("trials", ("without", FIRST, DIFFER), short))
     placed = [(p.group, " ".join(p.fields), *_result(p)) for p in found.placements]
-    made.append(Table(PLACEMENT, ("placed", "fields", "first", DIFFER), placed))
+    heads = ("placed", "fields", "first", DIFFER)
+    made.append(Table(PLACEMENT, heads, placed, _shares(found.placements)))
     told = _on_top([moved.keys for moved in found.transplants], short=not every)
     moved = [(name, *_result(m)) for name, m in zip(told, found.transplants, strict=True)]
-    made.append(Table("transplants", ("transplanted", FIRST, DIFFER), moved))
+    shares = _shares(found.transplants)
+    made.append(Table("transplants", ("transplanted", FIRST, DIFFER), moved, shares))
     return [table for table in made if table.rows]
 
 
@@ -145,6 +154,14 @@ def _counted(names: Sequence[str], everything: Sequence[str] = ()) -> str:
 
 def _result(tried: Trial | Placement | Transplant) -> tuple[str, str]:
     return tried.first or NONE, wording.of(tried.differ, tried.total)
+
+
+def _shares(tried: Sequence[Trial | Placement | Transplant]) -> list[float]:
+    return [_share(one.differ, one.total) for one in tried]
+
+
+def _share(differ: int, total: int) -> float:
+    return round(100 * differ / total, 2) if total else 0.0
 
 
 def _tried(found: Isolation) -> Sequence[Trial]:

@@ -14,7 +14,7 @@ from typing import TextIO
 from parity.comparison.compare import exit_status
 from parity.presenting import Options, require_consistent, write_text
 from parity.status import ExitStatus, Verdict
-from parity.tree import KeyRow, KeyState, Tree
+from parity.tree import Births, KeyRow, KeyState, Tree
 from parity_reports import isolating, why, wording
 from parity_reports.junit_xml import FAILED, PASSED, RUN, SKIPPED, Case, document
 from parity_reports.states import sourced_name, state_name
@@ -148,16 +148,23 @@ def _properties(tree: Tree) -> dict[str, str]:
 
 def _causes(tree: Tree) -> dict[str, str]:
     """Properties that say why; what is not known has none."""
-    shown = tree if tree.decode is None else tree.decode
-    births = shown.births or tree.births
+    decode = tree.decode
     facts = {
         "guilty": isolating.guilty_sentence(tree),
-        "cause": why.cause_sentence(tree) or why.cause_sentence(shown),
-        "births.cost": why.cost_sentence(births),
+        "cause": why.cause_sentence(tree),
+        **_births("births", tree.births),
+        "births.cost": why.cost_sentence(tree.births, None if decode is None else decode.births),
         "stability": wording.stability_sentence(tree),
         "repro": tree.repro,
     }
-    texts = why.births_sentences(births, len(births.found)) if births is not None else []
-    facts |= {f"births.{number}": text for number, text in enumerate(texts, 1)}
-    margins = (*tree.margins, *(shown.margins if shown is not tree else ()))
+    if decode is not None:
+        facts |= {"decode.cause": why.cause_sentence(decode)}
+        facts |= _births("decode.births", decode.births)
+    margins = (*tree.margins, *(() if decode is None else decode.margins))
     return facts | {f"margin.{m.pos}": why.margin_sentence(m) for m in margins}
+
+
+def _births(name: str, births: Births | None) -> dict[str, str]:
+    """``births.1``, ``births.2``: one property an op."""
+    texts = why.births_sentences(births, len(births.found)) if births is not None else []
+    return {f"{name}.{number}": text for number, text in enumerate(texts, 1)}

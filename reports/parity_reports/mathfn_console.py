@@ -13,8 +13,8 @@ from parity.elementary.tally import CLASSES
 from parity.presenting import Options, write_text
 from parity.status import Verdict
 from parity_reports import mathfn_wording as wording
-from parity_reports.console import NARROWEST, WIDTH, color_wanted, encodes, terminal_width
 from parity_reports.layout import Page, measure, paint
+from parity_reports.screen import screen_of
 
 SHOWN = 4  # examples of one list; the JSON and HTML reports hold the rest
 _WORDS = {
@@ -37,17 +37,15 @@ class FunctionConsole:
 
     def write(self, found: Sweep | Table, stream: TextIO, options: Options) -> None:
         """Write the report as ``stream`` can show it."""
-        terminal = stream.isatty()
-        color = terminal and color_wanted() if options.color is None else options.color
-        width = options.width or (terminal_width(stream) if terminal else WIDTH)
-        page = Page(max(width, NARROWEST), "·" if encodes(stream, "·") else "|")
+        screen = screen_of(stream, options)
+        page = Page(screen.width, screen.dot)
         if options.quiet:
             page.line((wording.quiet_line(found), ""), indent=0)
         elif isinstance(found, Table):
             _table(page, found)
         else:
             _sweep(page, found)
-        write_text(stream, paint(page.lines, color))
+        write_text(stream, paint(page.lines, screen.color))
 
 
 def _sweep(page: Page, sweep: Sweep) -> None:

@@ -1,31 +1,20 @@
-"""The HTML report of ``parity mathfn``: one self-contained page, in the dress of the other one.
-
-No network, no inline handler, no inline style: the policy in the head admits the one style sheet
-and the one script by their digests.
-"""
+"""The HTML report of ``parity mathfn``: one self-contained page, in the dress of the others."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib import resources
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
-from parity import __version__
 from parity.elementary.mathfn import Bin, Example, Sweep, Table, TableRow, percent
 from parity.elementary.tally import CLASSES
-from parity.presenting import Options, printable, write_text
+from parity.presenting import Options, write_text
 from parity.status import Verdict
 from parity_reports import mathfn_wording as wording
-from parity_reports.html_panels import WORDS, Digits, Fact, changed_digits, hex_groups
-from parity_reports.html_report import content_policy
+from parity_reports.html_elements import Digits, changed_digits
+from parity_reports.html_frame import framed
+from parity_reports.html_panels import WORDS, Fact
 from parity_reports.mathfn_plot import drift
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
-
-TEMPLATES = ("mathfn.html.j2", "mathfn_table.html.j2", "mathfn_frame.html.j2", "macros.html.j2")
 
 
 @dataclass(frozen=True)
@@ -84,52 +73,17 @@ def render(found: Sweep | Table, json_path: str = "") -> str:
         name, context = "mathfn_table.html.j2", _table(found)
     else:
         name, context = "mathfn.html.j2", _sweep(found)
-    page = _environment().get_template(name).render(**context, **_frame(found, json_path))
-    return page.encode("ascii", "xmlcharrefreplace").decode("ascii")
+    return framed(name, {**_verdict(found), **context}, json_path)
 
 
-@cache
-def _asset(name: str) -> str:
-    return (resources.files("parity_reports") / "templates" / name).read_text(encoding="ascii")
-
-
-@cache
-def _environment() -> Environment:
-    from jinja2 import DictLoader, Environment, StrictUndefined
-
-    environment = Environment(
-        loader=DictLoader({name: _asset(name) for name in TEMPLATES}),
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=_shown,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["hex_groups"] = hex_groups
-    return environment
-
-
-def _shown(value: Any) -> Any:
-    """Control characters of data as escapes; markup of ours as it is."""
-    return printable(value) if type(value) is str else value
-
-
-def _frame(found: Sweep | Table, json_path: str) -> dict[str, Any]:
-    from markupsafe import Markup
-
-    css, js = _asset("report.css") + _asset("mathfn.css"), _asset("report.js")
+def _verdict(found: Sweep | Table) -> dict[str, Any]:
     word, kind = WORDS[found.verdict]
     return {
-        "policy": content_policy(css, js),
-        "css": Markup(css),
-        "js": Markup(js),
+        "who": "parity mathfn",
         "title": wording.quiet_line(found),
         "word": word,
         "kind": kind,
         "reproduce": found.reproduce,
-        "version": __version__,
-        "whole": f"in {json_path}" if json_path else "what --json FILE writes",
-        "elsewhere": "",
     }
 
 
@@ -140,6 +94,7 @@ def _sweep(sweep: Sweep) -> dict[str, Any]:
         "about": _about(sweep),
         "bins": _bins(sweep),
         "pairs": sweep.pairs,
+        "nav": _navigation(sweep),
         "drift": drift(sweep.exponents),
         "drift_text": wording.drift_text(sweep.exponents),
         "exponents": [one for one in sweep.exponents if one.differ],
@@ -150,6 +105,18 @@ def _sweep(sweep: Sweep) -> dict[str, Any]:
         "lists": _lists(sweep),
         "headers": _headers(sweep),
     }
+
+
+def _navigation(sweep: Sweep) -> list[tuple[str, str]]:
+    """Sections that are there."""
+    sections = (
+        ("distance", "Distance", True),
+        ("drift", "Drift", any(one.differ for one in sweep.exponents)),
+        ("classes", "Classes", True),
+        ("inputs", "Inputs", bool(_lists(sweep))),
+        ("provenance", "Provenance", True),
+    )
+    return [(id_, name) for id_, name, there in sections if there]
 
 
 def _facts(sweep: Sweep) -> list[Fact]:
@@ -188,9 +155,13 @@ def _bins(sweep: Sweep) -> list[BinView]:
 
 def _lists(sweep: Sweep) -> list[ListView]:
     titles = {"first": "First: the lowest bit patterns", "worst": "Worst: the largest distances"}
+    held = dict(sweep.examples)
+    if held.get("worst") and held["worst"] == held.get("first"):
+        titles["first"] += "; none is worse"
+        del held["worst"]
     lists = [
         ListView(name.replace(" ", "-"), titles.get(name, name), _examples(found))
-        for name, found in sweep.examples.items()
+        for name, found in held.items()
     ]
     if sweep.special is not None and sweep.special.differ:
         shown = _examples(sweep.special.examples)
@@ -221,7 +192,7 @@ def _table(table: Table) -> dict[str, Any]:
         "place": wording.table_text(table),
         "rows": [_row(row) for row in table.rows],
         "seed": table.seed,
-        "about": table.about,
+        "versions": table.about,
         "next_step": table.next_step,
         "seconds": table.seconds,
     }

@@ -6,7 +6,7 @@ a differing input is masked; without causes a key is named by its state alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from parity.tree import Cause, KeyRow, KeyState
@@ -82,8 +82,3 @@ def tally(rows: Iterable[KeyRow]) -> dict[str, int]:
     for row in rows:
         counts[state_name(row)] += 1
     return {name: number for name, number in counts.items() if number}
-
-
-def worst_of(names: Sequence[str]) -> str:
-    """The name that a mark over several keys shows."""
-    return min(names, key=WORST.index)

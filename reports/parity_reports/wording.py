@@ -9,7 +9,8 @@ import re
 import shlex
 from collections.abc import Mapping
 
-from parity.status import Level, Verdict
+from parity.comparison.compare import exit_status
+from parity.status import ExitStatus, Level, Verdict
 from parity.tree import (
     CONTAMINATED,
     UNTYPED,
@@ -58,7 +59,14 @@ def counted(number: int, unit: str) -> str:
 def verdict_spans(tree: Tree) -> list[Span]:
     """The verdict line: the word, the place and kind, and what qualifies them."""
     spans: list[Span] = [_VERDICTS[tree.verdict], ("  ", ""), *_place(tree)]
-    return [*spans, *((f", {text}", "") for text in qualifiers(tree))]
+    enough = [f"level {tree.level} holds, as asked"] if is_enough(tree) else []
+    return [*spans, *((f", {text}", "") for text in (*enough, *qualifiers(tree)))]
+
+
+def is_enough(tree: Tree) -> bool:
+    """Whether the sides differ and the lower level that was asked for holds all the same."""
+    lower = tree.level_asked is not Level.BIT and tree.verdict is Verdict.DIVERGED
+    return lower and exit_status(tree) is ExitStatus.SAME
 
 
 def qualifiers(tree: Tree) -> list[str]:
@@ -68,6 +76,8 @@ def qualifiers(tree: Tree) -> list[str]:
     found = [_emulated(tree)]
     found.append("decode only" if tree.run.get("prefill") == "ref" else "")
     found.append(UNTYPED if _untyped(tree) else "")
+    other = tree.verdict is Verdict.SAME and _other_weights(tree)
+    found.append("weights digests differ" if other else "")
     if tree.control is not None and tree.control.kind == DUMP_LEVEL:
         found.append("control: dump level")
     if tree.control is not None and not tree.control.fired:
@@ -91,8 +101,7 @@ def quiet_line(tree: Tree) -> str:
             facts.append(f"first difference {tree.first}")
     else:
         facts = [_text(_where(tree, at=""))]
-        enough = tree.level_asked is not Level.BIT and tree.level.satisfies(tree.level_asked)
-        asked = ", which was asked for" if enough else ""
+        asked = ", which was asked for" if is_enough(tree) else ""
         facts += [*_changes(counts), f"level {tree.level}{asked}"]
         if tree.isolation is not None and tree.isolation.guilty:
             facts.append(f"guilty: {', '.join(tree.isolation.guilty)}")
@@ -144,6 +153,11 @@ def compared(tree: Tree) -> tuple[Tree, tuple[str, str]]:
     if found.tree is not None:
         return found.tree, runs
     return tree, runs if tree.ref == tree.dut else ("ref", "dut")
+
+
+def starts_apart(tree: Tree) -> bool:
+    """Whether the states differed before the first key: the op that makes it is not to blame."""
+    return tree.reason == CONTAMINATED or (tree.verdict is Verdict.UNSTABLE and tree.first is None)
 
 
 def compared_sentence(tree: Tree) -> str:
@@ -355,9 +369,15 @@ def model_sentence(tree: Tree) -> str:
     ref, dut = tree.ref.get("weights"), tree.dut.get("weights")
     if not ref or not dut:
         return text
-    if ref == dut:
-        return f"{text}, weights digest equal on both sides"
-    return f"{text}, weights digests differ: ref {ref} dut {dut}"
+    if _other_weights(tree):
+        return f"{text}, weights digests differ: ref {ref} dut {dut}"
+    return f"{text}, weights digest equal on both sides"
+
+
+def _other_weights(tree: Tree) -> bool:
+    """Whether both sides told a digest of their weights, each another one."""
+    ref, dut = tree.ref.get("weights"), tree.dut.get("weights")
+    return bool(ref and dut and ref != dut)
 
 
 def run_sentence(run: Mapping[str, str]) -> str:

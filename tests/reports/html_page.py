@@ -158,18 +158,57 @@ def _targets(page: Page) -> set[str]:
 
 
 def listed_keys(page: Page) -> dict[str, tuple[str, str, str]]:
-    """(state, ref, dut) by segment and key, as the page's script would name them."""
+    """(state, ref, dut) by segment and key, as the page's script reads them; keys whose hashes the
+    file does not hold have empty ones."""
     data = page.data
-    found = {}
-    for row, col, slot, state, *sides in data["marks"]:
-        _, layer, fields = data["cols"][col]
-        where = "" if layer is None else f"l{layer}_"
-        segment, position = data["rows"][row]
-        values = [f"{digest} {data['types'][kind]}".strip() for digest, kind in _pairs(sides)]
-        key = f"{segment}/{position}_{where}{fields[slot]}"
-        found[key] = (data["states"][state][0], values[0], values[-1])
+    tags = _tags(data)
+    states = [
+        data["looks"][state][0] if state < len(data["looks"]) else "" for state in _states(data)
+    ]
+    found = {tag: (state, "", "") for tag, state in zip(tags, states, strict=True) if state}
+    stride = len(data["typed"])
+    others = {index: pair for index, *pair in data["others"]}
+    for index, place in enumerate(_held(data)):
+        ref, _, dut = data["hashes"][index].partition(" ")
+        types = others.get(index, [data["typed"][place % stride]] * 2)
+        sides = [
+            "" if digest == "-" else f"{digest} {data['types'][kind]}".strip()
+            for digest, kind in zip((ref, dut or ref), types, strict=True)
+        ]
+        found[tags[place]] = (states[place], sides[0], sides[1])
     return found
 
 
-def _pairs(sides: list[Any]) -> list[tuple[str, int]]:
-    return [(sides[at], sides[at + 1]) for at in range(0, len(sides), 2)]
+def _tags(data: Any) -> list[str]:
+    """By place, ``segment/key``."""
+    rows = [(seg, first + at) for seg, first, number in data["rows"] for at in range(number)]
+    cells = [
+        (f"l{label}_" if name.startswith("layer ") else "") + field
+        for label, name, fields in data["cols"]
+        for field in fields
+    ]
+    return [f"{segment}/t{pos}_{cell}" for segment, pos in rows for cell in cells]
+
+
+def _states(data: Any) -> list[int]:
+    runs = data["states"]
+    return [state for at in range(0, len(runs), 2) for state in [runs[at]] * runs[at + 1]]
+
+
+def _held(data: Any) -> list[int]:
+    places, at = [], 0
+    for run in range(0, len(data["held"]), 2):
+        at += data["held"][run]
+        places += range(at, at + data["held"][run + 1])
+        at += data["held"][run + 1]
+    return places
+
+
+def sources(page: Page) -> dict[str, str]:
+    """By key, the birthplace it comes from, of the keys that the file holds with one."""
+    data, tags = page.data, _tags(page.data)
+    runs, told = data["from"], []
+    for run in range(0, len(runs), 2):
+        told += [runs[run]] * runs[run + 1]
+    pairs = zip(_held(data), told, strict=False)
+    return {tags[at].partition("/")[2]: data["sources"][n] for at, n in pairs if n >= 0}

@@ -8,11 +8,13 @@ from parity.errors import ParityBug
 from parity.status import Level, Verdict
 from parity.tree import Control, KeyRow, KeyState, Search, StateDiff, StatePart, Tree
 from parity_reports.console import ConsoleReport
+from parity_reports.screen import Screen
+from parity_reports.wording import quiet_line
 from tests.reports import trees
 
 
 def show(tree: Tree, width: int = 80) -> str:
-    return ConsoleReport().render(tree, width=width)
+    return ConsoleReport().render(tree, Screen(width))
 
 
 def first_line(tree: Tree) -> str:
@@ -178,7 +180,11 @@ def test_plain_dumps_have_no_model_state_or_run_lines() -> None:
 
 
 def test_weights_that_differ_are_shown_whole() -> None:
-    text = show(with_header(trees.green(), "dut", weights="b" * 64))
+    tree = with_header(trees.green(), "dut", weights="b" * 64)
+    text = show(tree)
+    assert first_line(tree).endswith(", weights digests differ")
+    assert quiet_line(tree).endswith(", weights digests differ")
+    assert not quiet_line(trees.green()).endswith("differ")
     assert f"weights digests differ: ref ac1981aa9c771701 dut {'b' * 64}" in text.replace(
         "\n           ", " "
     )

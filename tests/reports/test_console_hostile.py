@@ -11,6 +11,7 @@ from parity.presenting import printable
 from parity.tree import Births, KeyRow, KeyState, Tree
 from parity_reports import layout
 from parity_reports.console import ConsoleReport
+from parity_reports.screen import Screen
 from tests.reports import trees
 
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
@@ -19,7 +20,7 @@ HOSTILE = ("gemv[/fast]", "[red]", "/m/<lambda>.gguf", 'a<b>&"c"', "</script>", 
 
 
 def show(tree: Tree, width: int = 80) -> str:
-    return ConsoleReport().render(tree, width=width)
+    return ConsoleReport().render(tree, Screen(width))
 
 
 def hostile_tree(word: str) -> Tree:
@@ -54,7 +55,7 @@ def hostile_births(word: str) -> Births:
 @pytest.mark.parametrize("color", [False, True], ids=["plain", "colour"])
 @pytest.mark.parametrize("quiet", [False, True], ids=["full", "quiet"])
 def test_brackets_are_printed_as_typed(word: str, color: bool, quiet: bool) -> None:
-    text = ConsoleReport().render(hostile_tree(word), color=color, quiet=quiet)
+    text = ConsoleReport().render(hostile_tree(word), Screen(color=color), quiet=quiet)
     assert text.count(word) >= (1 if quiet else 6)
     assert ESCAPE.sub("", text) == ConsoleReport().render(hostile_tree(word), quiet=quiet)
 
@@ -118,7 +119,7 @@ def long_tree(size: int) -> tuple[Tree, list[str]]:
 def test_nothing_is_cut(width: int, size: int) -> None:
     tree, words = long_tree(size)
     for color in (False, True):
-        text = ESCAPE.sub("", ConsoleReport().render(tree, width=width, color=color))
+        text = ESCAPE.sub("", ConsoleReport().render(tree, Screen(width, color=color)))
         assert missing_words(text, words) == []
         assert not any(dots in text for dots in ELLIPSES)
 
@@ -153,14 +154,15 @@ def test_every_key_hash_and_value_is_whole_at_any_width() -> None:
     for element in trees.ELEMENTS[:4]:
         words += [str(part) for part in element[1:5]]
     for width in range(20, 120, 7):
-        assert missing_words(show(trees.red(), width), words) == []
+        text = ConsoleReport().render(trees.red(), Screen(width, height=100))
+        assert missing_words(text, words) == []
 
 
 @settings(max_examples=80, deadline=None, derandomize=True)
 @given(st.text(max_size=60), st.integers(20, 90))
 def test_any_text_is_shown_in_full(text: str, width: int) -> None:
     tree = replace(trees.not_run(), reason="", notes=[text])
-    shown = ESCAPE.sub("", ConsoleReport().render(tree, width=width, color=True))
+    shown = ESCAPE.sub("", ConsoleReport().render(tree, Screen(width, color=True)))
     assert shown == show(tree, width)
     lines = [line[11:] for line in shown.split("\n")[2:]]
     assert "".join(lines).replace(" ", "") == printable(text).replace(" ", "")

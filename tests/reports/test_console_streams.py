@@ -10,13 +10,16 @@ import subprocess
 import sys
 import termios
 from dataclasses import replace
+from pathlib import Path
 from typing import TextIO
 
 import pytest
 
 from parity.presenting import Options
 from parity.tree import Tree
+from parity_reports import console
 from parity_reports.console import ConsoleReport
+from parity_reports.screen import Screen
 from tests.reports import trees
 
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
@@ -41,7 +44,7 @@ class Narrow(io.TextIOWrapper):
 
 
 def show(tree: Tree, width: int = 80) -> str:
-    return ConsoleReport().render(tree, width=width)
+    return ConsoleReport().render(tree, Screen(width))
 
 
 def written(tree: Tree, stream: TextIO, color: bool | None = None) -> None:
@@ -50,7 +53,7 @@ def written(tree: Tree, stream: TextIO, color: bool | None = None) -> None:
 
 @pytest.fixture(autouse=True)
 def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS"):
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")
 
@@ -90,7 +93,7 @@ def test_colour_can_be_chosen() -> None:
 
 
 def test_colour_stands_where_the_design_allows_it() -> None:
-    text = ConsoleReport().render(trees.red(), color=True, json_path="run.json")
+    text = ConsoleReport().render(trees.red(), Screen(color=True), json_path="run.json")
     lines = text.splitlines()
     assert lines[0] == "\x1b[1;31mDIVERGED\x1b[0m  first at \x1b[1mt33_l7_attn\x1b[0m"
     by_words = {ESCAPE.sub("", line): line for line in lines}
@@ -119,14 +122,14 @@ def test_colour_stands_where_the_design_allows_it() -> None:
     ],
 )
 def test_only_the_verdict_word_is_coloured(name: str, start: str) -> None:
-    line = ConsoleReport().render(trees.ALL[name](), color=True).split("\n", 1)[0]
+    line = ConsoleReport().render(trees.ALL[name](), Screen(color=True)).split("\n", 1)[0]
     assert line.startswith(start)
     assert "\x1b" not in line[len(start) :]
 
 
 def test_quiet_is_one_plain_line() -> None:
     for build in trees.ALL.values():
-        text = ConsoleReport().render(build(), quiet=True, color=True)
+        text = ConsoleReport().render(build(), Screen(color=True), quiet=True)
         assert text.endswith("\n")
         assert text.count("\n") == 1
         assert "\x1b" not in text
@@ -159,22 +162,73 @@ def test_a_real_terminal_gives_its_width() -> None:
             read += os.read(leader, 100_000)
     os.close(leader)
     got = read.decode().replace("\r\n", "\n").removesuffix("END\n")
-    assert ESCAPE.sub("", got) == show(trees.red(), width=60)
+    assert ESCAPE.sub("", got) == ConsoleReport().render(trees.red(), Screen(60, 23))
     assert got != show(trees.red(), width=60)
 
 
-def test_a_real_pipe_whatever_the_environment_says() -> None:
-    code = (
-        "import sys; from parity.presenting import *; from parity_reports.console import *;"
-        "from tests.reports import trees;"
-        "write_report(ConsoleReport(), trees.red(), '-')"
-    )
-    loud = {"FORCE_COLOR": "1", "COLUMNS": "20", "PYTHONPATH": os.pathsep.join(sys.path)}
+@pytest.mark.parametrize("columns", [None, 60, 80, 200, "wide", ""])
+def test_a_real_pipe(tmp_path: Path, columns: object) -> None:
+    """``parity report`` into a pipe: no colour, as wide as COLUMNS says, else 80 columns."""
+    path = tmp_path / "run.json"
+    path.write_text(trees.explained().to_json())
+    loud = {"FORCE_COLOR": "1", "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUTF8": "1"}
+    asked = {} if columns is None else {"COLUMNS": str(columns)}
     done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, **loud, "PYTHONIOENCODING": "utf-8"},
+        [sys.executable, "-m", "parity", "report", str(path)],
+        env={**os.environ, **loud, **asked},
         capture_output=True,
-        check=True,
+        check=False,
     )
-    assert done.stdout.decode() == show(trees.red())
-    assert done.stderr == b""
+    screen = Screen(columns if isinstance(columns, int) else 80)
+    wanted = ConsoleReport().render(trees.explained(), screen, json_path=str(path))
+    assert (done.returncode, done.stderr) == (1, b"")
+    assert done.stdout.decode() == wanted
+    assert b"\x1b" not in done.stdout
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+@pytest.mark.parametrize("name", trees.ALL)
+def test_a_report_fits_one_screen(name: str, width: int) -> None:
+    """30 lines; a few more at 60 columns, where tables are folded to one fact a line."""
+    text = show(trees.ALL[name](), width)
+    assert text.count("\n") <= (38 if width == 60 else 30)
+
+
+def test_a_low_screen_tells_less_and_counts_what_it_leaves_out() -> None:
+    tree = trees.explained()
+    high = ConsoleReport().render(tree, Screen(height=100))
+    low = ConsoleReport().render(tree, Screen(height=26))
+    assert "[1, 8]" in high
+    assert "  stable   repeatable" in high
+    assert "swiglu (contract 1.9): 1 birth, t33_l8_act" in high
+    for words in ("[1, 8]", "  stable ", "  ref  ", "swiglu"):
+        assert words not in low
+    for words in ("  4 more with --json FILE\n", "  1 more op with 1 birth\n"):
+        assert words in low
+    assert low.splitlines()[0] == high.splitlines()[0]
+    assert f"  {trees.COMMAND}\n" in low
+
+
+def test_many_remarks_of_an_isolation_are_counted_where_they_do_not_fit() -> None:
+    tree = trees.isolated()
+    assert tree.isolation is not None
+    many = replace(tree, isolation=replace(tree.isolation, notes=[f"remark {n}" for n in range(5)]))
+    text = show(many)
+    assert "  note     5 remarks on how it was tried, in the JSON and HTML reports\n" in text
+    assert "remark 4" not in text
+    assert text.count("\n") <= 30
+    assert "  note     remark 4\n" in ConsoleReport().render(many, Screen(height=60))
+
+
+def test_red_a_report_that_tells_all_is_longer_than_a_screen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(console, "STEPS", console.STEPS[:1])
+    assert show(trees.explained()).count("\n") == 31
+
+
+def test_lines_of_the_environment_are_the_height(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LINES", "24")
+    stream = io.StringIO()
+    written(trees.explained(), stream)
+    assert stream.getvalue() == ConsoleReport().render(trees.explained(), Screen(height=24))

@@ -17,8 +17,8 @@ from parity.status import ExitStatus, Level, Verdict
 from parity.tree import Tree
 from parity_reports.github_report import GithubChecks, GithubReport, annotation
 from tests.reports import trees
+from tests.reports.check_runs import KEY, RUNS
 from tests.reports.test_console_hostile import HOSTILE, hostile_tree
-from tests.reports.test_junit_checks import KEY, RUNS
 
 COMMAND = re.compile(r"::(notice|warning|error) title=([^:,\r\n]*)::([^\r\n]*)\n")
 KINDS = {ExitStatus.SAME: "notice", ExitStatus.DIVERGED: "error", ExitStatus.NOT_RUN: "warning"}

@@ -1,6 +1,7 @@
 """The HTML report: safe, whole, the same words as the console, at every verdict and size."""
 
 import io
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,9 +12,11 @@ import pytest
 from parity.errors import ParityBug
 from parity.presenting import Options, printable
 from parity.status import Level, Verdict
-from parity.tree import Elements, KeyRow, KeyState, Tree
-from parity_reports import html_panels, html_report, wording
-from parity_reports.html_report import HtmlReport, data_block, render
+from parity.tree import CONTAMINATED, Elements, KeyRow, KeyState, Tree
+from parity_reports import html_data, html_elements, html_shell, wording
+from parity_reports.axes import leading_axis
+from parity_reports.html_report import HtmlReport, render
+from parity_reports.html_shell import data_block
 from parity_reports.states import state_name
 from tests.reports import html_page, trees
 from tests.reports.test_console_hostile import HOSTILE, hostile_tree, long_tree
@@ -89,7 +92,7 @@ def test_hostile_words_are_text_and_nothing_else(word: str) -> None:
 def test_red_without_escaping_a_word_becomes_markup(
     word: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    environment = html_report._environment()
+    environment = html_shell.environment()
     monkeypatch.setattr(environment, "autoescape", False)
     monkeypatch.setattr(environment, "cache", None)
     assert html_page.problems(render(hostile_tree(word))) != []
@@ -103,7 +106,7 @@ def test_hostile_segments_in_the_data_block(word: str) -> None:
     assert html_page.problems(html) == []
     block = html_page.Element("", {}) if (found := page.by_id("data")) is None else found
     assert not set("<>&") & set(block.text)
-    assert {segment for segment, _ in page.data["rows"]} == {printable(word)}
+    assert {segment for segment, _, _ in page.data["rows"]} == {printable(word)}
 
 
 def test_data_block_cannot_end_its_element() -> None:
@@ -133,7 +136,12 @@ def console_sentences(tree: Tree) -> list[str]:
     if tree.counts.total:
         found.append(wording.keys_sentence(tree))
     found += [f"(asked for: {tree.level_asked})"] if tree.verdict is not Verdict.NOT_RUN else []
-    found += [wording.states_sentence(tree.states), wording.run_sentence(tree.run)]
+    start = [state for state in tree.states if state.when == "start" and not state.equal]
+    contaminated = tree.reason == CONTAMINATED
+    found += [
+        wording.parts_sentence(start[0]) if contaminated else wording.states_sentence(tree.states)
+    ]
+    found += [wording.run_sentence(tree.run)]
     found += [wording.side_facts(tree.ref), wording.side_facts(tree.dut)]
     found += [wording.inputs_sentence(tree)] if tree.inputs else []
     found += [wording.greedy_sentence(tree)] if tree.greedy else []
@@ -141,7 +149,7 @@ def console_sentences(tree: Tree) -> list[str]:
     found += [wording.search_sentence(tree.search)] if tree.search else []
     found += [wording.decode_sentence(tree.decode)] if tree.decode else []
     if tree.elements:
-        axis = html_panels.leading_axis(tree.elements)
+        axis = leading_axis(tree.elements)
         found.append(wording.elements_sentence(tree.elements, axis, bins=True))
     return [joined(sentence) for sentence in found if sentence]
 
@@ -219,7 +227,7 @@ def test_evidence_that_is_not_there_is_not_shown() -> None:
 def test_a_panel_without_data_is_absent() -> None:
     assert sections(trees.not_run()) == []
     assert sections(trees.tensor_files()) == ["keys", "key", "provenance"]
-    assert sections(trees.two_column()) == ["evidence", "map", "provenance"]
+    assert sections(trees.two_column()) == ["evidence", "map", "key", "provenance"]
     assert sections(trees.red()) == ["map", "key", "states", "greedy", "provenance"]
     assert sections(trees.contaminated())[:3] == ["states", "decode", "map"]
     assert "search" in sections(trees.bisected())
@@ -240,6 +248,15 @@ def test_a_tree_that_contradicts_itself_is_not_shown() -> None:
         render(replace(trees.red(), verdict=Verdict.SAME, level=Level.BIT))
 
 
+def test_of_an_unstable_side_the_map_shows_its_runs() -> None:
+    """The sides of the comparison shown are two runs, and are never called ref and dut."""
+    page = html_page.read(render(trees.shaky()))
+    assert page.data["names"] == ["run 1", "run 7"]
+    read = page.by_id("read")
+    assert read is not None
+    assert re.fullmatch(r"t33_l4_x  differs, first  run 1 \w+ f32\[64\]  run 7 .*", read.text)
+
+
 # Nothing lost, nothing cut
 
 
@@ -257,11 +274,11 @@ def test_every_key_and_hash_is_in_the_file(build: Callable[[], Tree]) -> None:
 
 def test_red_a_lost_or_changed_key_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = html_page.listed_keys(html_page.read(render(trees.red())))
-    real = html_report.script_data
+    real = html_data.script_data
     monkeypatch.setattr(
-        html_report,
+        html_data,
         "script_data",
-        lambda tree, chart: {**(data := real(tree, chart)), "marks": data["marks"][:-1]},
+        lambda *given: {**(data := real(*given)), "hashes": [*data["hashes"][:-1], "0"]},
     )
     assert html_page.listed_keys(html_page.read(render(trees.red()))) != whole
 
@@ -299,7 +316,7 @@ def test_digits_of_other_lengths_are_not_marked() -> None:
 
 def test_bars_add_up_to_the_tensor() -> None:
     bins = [("1", 3), ("5 to 16", 2), ("NaN in dut", 1)]
-    view = html_panels.elements_view(replace(trees.elements(), histogram=bins))
+    view = html_elements.elements_view(replace(trees.elements(), histogram=bins))
     assert sum(bar.count for bar in view.bars) == view.total == 128
     assert [(bar.label, bar.count) for bar in view.bars] == [*bins, ("equal", 122)]
     assert max(bar.share for bar in view.bars) == 100
@@ -318,10 +335,13 @@ def test_long_lists_say_how_many_and_where_the_rest_is() -> None:
     tree = replace(trees.tensor_files(), first="w.0", keys=rows, counts=trees.count(rows))
     html = render(tree, "run.json")
     text = joined(html_page.read(html).text)
-    assert "Show the first 200" in text
-    assert "300 keys; this file lists the first 200, all are in run.json." in text
-    assert "w.199" in text
-    assert "w.200" not in text
+    assert "Show the first 100" in text
+    assert (
+        "300 keys; this file lists the first 100, the JSON all (see the foot of the page)." in text
+    )
+    assert "w.99" in text
+    assert "w.100" not in text
+    assert "The whole tree is in run.json." in text
     assert "--json FILE writes all" in joined(html_page.read(render(tree)).text)
 
 
@@ -337,7 +357,7 @@ def test_heading_of_elements_is_that_of_the_console() -> None:
 
     for element in (trees.elements(), replace(trees.elements(), key="t33_l7_other")):
         tree = replace(trees.red(), elements=element)
-        head = html_panels.elements_view(element).head
+        head = html_elements.elements_view(element).head
         assert head in ConsoleReport().render(tree)
         assert head in text_of(tree)
 

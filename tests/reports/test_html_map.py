@@ -10,8 +10,10 @@ import pytest
 
 from parity.tree import Cause, KeyRow, KeyState, Tree
 from parity_reports import html_map
-from parity_reports.html_map import Map, build_map
+from parity_reports.html_grid import Grid, build_grid
+from parity_reports.html_map import MapView, build_sheet, map_view
 from parity_reports.html_report import render
+from parity_reports.states import LOOKS, state_name
 from tests.reports import html_page, trees
 from tests.reports.test_html import LIMIT
 
@@ -24,10 +26,14 @@ STATES = {
 }
 
 
-def made(tree: Tree) -> Map:
-    found = build_map(tree)
+def grid_of(tree: Tree) -> Grid:
+    found = build_grid(tree)
     assert found is not None
     return found
+
+
+def made(tree: Tree) -> MapView:
+    return map_view(tree, grid_of(tree), "said", ("ref", "dut"))
 
 
 def tree_of(rows: list[KeyRow], first: str | None) -> Tree:
@@ -48,19 +54,19 @@ def run_of(positions: int, layers: int, fields: tuple[str, ...], first: str) -> 
     return tree_of(rows, first)
 
 
-def marks(chart: Map) -> Counter[str]:
+def marks(chart: MapView) -> Counter[str]:
     """Marks by shape: of a line one each, of two ticks or three dots as many parts."""
     parts = {KeyState.MISSING: 2, KeyState.EXTRA: 2}
     return Counter({kind: d.count("M") // parts.get(kind, 1) for kind, d in chart.paths})
 
 
 def test_every_key_has_its_own_place() -> None:
-    chart = made(tree_of(trees.key_rows(STATES), "t33_l7_attn"))
-    assert len({(spot.row, spot.col, spot.slot) for spot in chart.spots}) == 35
-    assert [spot.index for spot in chart.spots] == list(range(35))
-    assert [col.label for col in chart.cols] == ["6", "7", "8", "final"]
-    assert chart.cols[0].fields == trees.FIELDS
-    assert chart.rows == [("", "t33")]
+    grid = grid_of(tree_of(trees.key_rows(STATES), "t33_l7_attn"))
+    assert grid.places == list(range(35))
+    assert len({grid.at(place) for place in grid.places}) == 35
+    assert [col.label for col in grid.cols] == ["6", "7", "8", "final"]
+    assert grid.cols[0].fields == trees.FIELDS
+    assert grid.rows == [("", 33)]
 
 
 def test_every_state_has_its_path_and_its_shape() -> None:
@@ -73,7 +79,7 @@ def test_every_state_has_its_path_and_its_shape() -> None:
 
 
 def test_red_a_state_drawn_as_another_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(html_map, "worst_of", lambda states: KeyState.SAME)
+    monkeypatch.setattr(html_map, "STATES", [KeyState.SAME] * len(LOOKS))
     assert marks(made(tree_of(trees.key_rows(STATES), "t33_l7_attn"))) == {"same": 35}
 
 
@@ -83,8 +89,9 @@ def test_ring_around_the_first_and_the_control() -> None:
     assert (control.kind, control.label) == ("control", "control: t33_l6_v")
     assert (first.kind, first.label) == ("first", f"first: {trees.FIRST}")
     chart = made(tree)
-    assert first.y == chart.slot * trees.FIELDS.index("attn")
-    assert first.x == pytest.approx(100 * chart.edges[1] / chart.width)
+    sheet = chart.sheet
+    assert first.y == sheet.slot * trees.FIELDS.index("attn")
+    assert first.x == pytest.approx(100 * sheet.edges[1] / sheet.width)
 
 
 def test_same_key_in_two_segments_has_two_rows() -> None:
@@ -92,7 +99,7 @@ def test_same_key_in_two_segments_has_two_rows() -> None:
     rows = [*trees.key_rows(segment="A"), *trees.key_rows(state, segment="B.redo")]
     chart = made(tree_of(rows, trees.FIRST))
     assert [label.text for label in chart.row_labels] == ["A t33", "B.redo t33"]
-    assert chart.rings[-1].y >= chart.pitch  # the one that differs, in the second row
+    assert chart.rings[-1].y >= chart.sheet.pitch  # the one that differs, in the second row
     html = render(tree_of([replace(row, segment="s" * 40) for row in rows[35:]], trees.FIRST))
     assert "segment " + "s" * 40 in html_page.read(html).text
     assert html_page.problems(html) == []
@@ -100,18 +107,18 @@ def test_same_key_in_two_segments_has_two_rows() -> None:
 
 def test_keys_before_the_layers_stand_before_them() -> None:
     row = trees.key_row("t33_embed", KeyState.SAME, 99)
-    chart = made(tree_of([row, *trees.key_rows({trees.FIRST: KeyState.DIFFERS})], trees.FIRST))
-    assert [col.label for col in chart.cols] == ["before", "6", "7", "8", "final"]
-    assert chart.spots[0].col == 0
+    grid = grid_of(tree_of([row, *trees.key_rows({trees.FIRST: KeyState.DIFFERS})], trees.FIRST))
+    assert [col.label for col in grid.cols] == ["before", "6", "7", "8", "final"]
+    assert grid.at(grid.places[0]) == (0, 0, 0)
 
 
 def test_layers_of_two_kinds_keep_their_own_fields() -> None:
     tags = [f"t0_l0_{f}" for f in ("nrm", "qkv", "hist", "x")]
     tags += [f"t0_l1_{f}" for f in ("nrm", "kraw", "attn", "ores", "x")]
     rows = [trees.key_row(tag, KeyState.SAME, i) for i, tag in enumerate(tags)]
-    chart = made(tree_of(rows, None))
-    assert [len(col.fields) for col in chart.cols] == [4, 5]
-    assert [spot.slot for spot in chart.spots] == [0, 1, 2, 3, 0, 1, 2, 3, 4]
+    grid = grid_of(tree_of(rows, None))
+    assert [len(col.fields) for col in grid.cols] == [4, 5]
+    assert [grid.at(place)[2] for place in grid.places] == [0, 1, 2, 3, 0, 1, 2, 3, 4]
 
 
 def test_names_without_position_are_counted() -> None:
@@ -120,7 +127,7 @@ def test_names_without_position_are_counted() -> None:
     assert made(tree).unplaced == 1
     text = html_page.read(render(tree)).text
     assert "1 keys whose names have no position are not on the map" in text
-    assert build_map(trees.tensor_files()) is None
+    assert build_grid(trees.tensor_files()) is None
 
 
 def test_default_run_is_small() -> None:
@@ -134,40 +141,51 @@ def test_default_run_is_small() -> None:
 def test_above_the_limit_one_mark_a_layer() -> None:
     tree = run_of(16, 64, trees.FIELDS[:6], "t40_l22_ks")
     chart = made(tree)
-    assert chart.by_layer
+    assert not chart.sheet.detailed
     assert sum(marks(chart).values()) == 16 * 65
     assert marks(chart)["first"] == 1
     html = render(tree)
     page = html_page.read(html)
     assert html_page.problems(html) == []
     assert len(html) < LIMIT
-    assert "More than 6,000 keys or 400 lines: one mark a layer and position" in page.text
-    first = page.data["marks"][page.data["first"]]
-    assert first[4:] == [2, "t40_l22_ks"]  # ks and v of that layer are not the same
+    assert page.by_id("canvas") is not None
+    assert "a mark stands for a layer at a position" in page.text
+    listed = html_page.listed_keys(page)
+    assert {tag: state for tag, (state, _, _) in listed.items()} == {
+        f"/{row.key}": state_name(row) for row in tree.keys
+    }
+    # Hashes of what differs alone: the first of the differing keys has both.
+    assert listed["/t40_l22_ks"][1:] != ("", "")
+    assert listed["/t40_l22_k"][1:] == ("", "")
 
 
 def test_a_mark_over_several_keys_shows_the_worst() -> None:
     order = [KeyState.SAME, KeyState.NOT_COMPARABLE, KeyState.DIFFERS, KeyState.EXTRA]
     order.append(KeyState.MISSING)
     for number, state in enumerate(order):
-        assert html_map.worst_of(order[: number + 1]) == state
-        assert html_map.worst_of(order[number::-1]) == state
+        for states in (order[: number + 1], order[number::-1]):
+            tags = [f"t0_l0_{field}" for field in trees.FIELDS[: len(states)]]
+            rows = [trees.key_row(tag, one, 1) for tag, one in zip(tags, states, strict=True)]
+            tree = tree_of(rows, None)
+            sheet = replace(build_sheet(grid_of(tree)), detailed=False)
+            assert [kind for kind, _ in html_map.paths(tree, sheet)] == [state]
 
 
 def test_rows_share_a_line_above_the_limit() -> None:
     tree = run_of(1_000, 1, ("x",), "t900_l0_x")
     chart = made(tree)
-    assert chart.by_layer  # 3,000 keys, but 1,000 positions
-    assert len(chart.rows) <= html_map.LINES_LIMIT
-    assert chart.rows[0] == ("", "t32 to t34")
-    assert (chart.rings[-1].label, chart.rings[-1].y) == ("first: t900_l0_x", 289 * chart.pitch)
+    sheet = chart.sheet
+    assert not sheet.detailed  # 3,000 keys, but 1,000 positions
+    assert len(sheet.rows) <= html_map.LINES_LIMIT
+    assert sheet.rows[0] == range(3)
+    assert (chart.rings[-1].label, chart.rings[-1].y) == ("first: t900_l0_x", 289 * sheet.pitch)
     assert html_page.problems(render(tree)) == []
 
 
 def test_layers_share_a_column_above_the_limit() -> None:
     chart = made(run_of(1, 1_001, ("x",), "t32_l500_x"))
-    assert len(chart.cols) == 335
-    assert (chart.cols[0].label, chart.cols[-1].label) == ("0 to 2", "final")
+    assert len(chart.sheet.cols) == 335
+    assert (chart.col_labels[0].text, chart.col_labels[-1].text) == ("0 to 2", "final")
 
 
 @pytest.mark.parametrize(("positions", "layers"), [(1, 1), (4, 48), (36, 4), (200, 2), (2, 300)])
@@ -206,7 +224,7 @@ def born_tree(keys: list[str], positions: int = 4, layers: int = 48) -> Tree:
 BIRTHS = ["t33_l7_attn", "t34_l23_attn", "t35_l33_x"]
 
 
-def labels(chart: Map, kind: str = "born") -> list[str]:
+def labels(chart: MapView, kind: str = "born") -> list[str]:
     return [ring.label for ring in chart.rings if ring.kind == kind and ring.label]
 
 
@@ -245,6 +263,7 @@ def test_many_births_keep_their_bars_and_lose_labels_then_rings() -> None:
     chart = made(born_tree(seven))
     assert labels(chart) == []
     assert len(chart.rings) == 8
+    assert len(made(born_tree([f"t33_l{layer}_attn" for layer in range(14)])).rings) == 1
     many = [f"t{pos}_l{layer}_attn" for pos in range(32, 36) for layer in range(48)]
     chart = made(born_tree(many))
     assert [ring.kind for ring in chart.rings] == ["first"]
@@ -264,27 +283,23 @@ def test_legend_and_table_count_causes() -> None:
 
 
 def test_the_script_knows_births_and_where_a_difference_comes_from() -> None:
-    data = html_page.read(render(trees.explained())).data
-    tags = [row.key for row in trees.explained().keys]
-    assert [tags[index] for index in data["born"]] == ["t33_l7_attn", "t33_l8_attn"]
-    sources = {
-        tags[index]: data["sources"][source]
-        for index, source in enumerate(data["from"])
-        if source >= 0
-    }
+    page = html_page.read(render(trees.explained()))
+    listed = html_page.listed_keys(page)
+    born = [tag for tag, (state, _, _) in listed.items() if state.startswith("born here")]
+    assert born == ["/t33_l7_attn", "/t33_l8_attn"]
+    assert [page.data["looks"][state][1] for state in page.data["born"]] == ["born", "born"]
     inherited = dict.fromkeys(["t33_l7_ores", "t33_l7_x", "t33_l8_nrm", "t33_l8_k"], trees.FIRST)
-    assert sources == {**inherited, "t33_logits": "t33_l8_act"}
-    plain = html_page.read(render(trees.red())).data
-    assert (plain["born"], plain["sources"], plain["from"]) == ([], [], [])
+    assert html_page.sources(page) == {**inherited, "t33_logits": "t33_l8_act"}
+    assert html_page.sources(html_page.read(render(trees.red()))) == {}
 
 
-def test_by_layer_a_masked_key_is_no_difference() -> None:
+def test_by_layer_a_masked_key_is_seen() -> None:
     tree = run_of(16, 64, trees.FIELDS[:6], "t40_l22_ks")
     rows = [replace(row, cause=Cause.MASKED) if row.key == "t33_l5_k" else row for row in tree.keys]
-    page = html_page.read(render(replace(tree, keys=rows)))
-    cell = next(mark for mark in page.data["marks"] if mark[5] == "t33_l5_k")
-    assert page.data["states"][cell[3]][0] == "masked"
-    assert cell[4] == 0  # keys not the same
+    chart = made(replace(tree, keys=rows))
+    assert marks(chart)["masked"] == 1
+    assert chart.cells[0][:2] == ("t33", "layer 5")
+    assert chart.cells[0][2] == "ok nrm, kraw, knorm, ks, v; masked k"
 
 
 def test_a_default_run_with_causes_is_small() -> None:

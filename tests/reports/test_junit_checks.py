@@ -10,45 +10,16 @@ from dataclasses import replace
 import pytest
 
 from parity.presenting import Options
-from parity.runs.checks import Check, CheckRun, not_run, of_probes
-from parity.runs.probe import Found
+from parity.runs.checks import Check, CheckRun, of_probes
 from parity.status import Verdict
 from parity.tree import Tree
 from parity_reports import junit_checks, junit_report
 from parity_reports.junit_checks import JunitChecks, render
 from tests.reports import trees
+from tests.reports.check_runs import KEY, RED, RUNS
 from tests.reports.junit_schema import faults
 from tests.reports.test_console_hostile import HOSTILE
 from tests.reports.test_junit import outcomes, problems
-
-KEY = "t33_l1_attn"
-GREEN = Found(
-    "rollback", Verdict.SAME, "M = 2: 9 of 9 checks", [("checks", "accept 0..M")], compared=40
-)
-RED = Found(
-    "isodiff",
-    Verdict.DIVERGED,
-    "M = 3, pos 33; the keys are equal",
-    [("cause", "attention, row 2 of 3")],
-    lines=["[SPECTOP1] pos=33"],
-    first=KEY,
-    failing="--m 3",
-    compared=92,
-)
-LINES = ("parity isodiff --m 3", "parity rollback")
-
-
-def probes(*found: Found) -> CheckRun:
-    return of_probes(found, LINES[: len(found)], "parity isodiff --rb", 1.5)
-
-
-RUNS = {
-    "green": probes(GREEN),
-    "red and green": probes(RED, GREEN),
-    "not run and green": probes(replace(RED, verdict=Verdict.NOT_RUN), GREEN),
-    "unstable": probes(replace(RED, verdict=Verdict.UNSTABLE)),
-    "no device": not_run("isodiff", ["no device", "use emu"], "parity isodiff"),
-}
 
 
 def cases(run: CheckRun) -> dict[str, ET.Element]:
@@ -72,25 +43,29 @@ def test_every_run_holds_to_the_schema_and_adds_up(run: CheckRun) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "fault"),
     [
-        ("<testsuites ", "<suites ", "the root is suites"),
-        ('tests="3"', 'tests="three"', "testsuites tests is 'three'"),
-        ('time="1.500"', "", "testsuites time is None"),
-        ("<properties>", "<properties><note />", "unknown element note"),
-        ('name="isodiff"', 'name="isodiff" id="1"', "testcase has id"),
-        ("<failure ", "<system-out>x</system-out><failure ", "children of testcase out of order"),
-        ("</failure>", "</failure><failure type='a' message='b' />", "failure twice in testcase"),
-        ("</properties>", "</properties><properties />", "properties twice in testsuite"),
-        ("<properties>", "text<properties>", "text in testsuite"),
-        ("</properties>", "</properties><failure type='a' message='b' />", "failure in testsuite"),
+        ('tests="3"', 'tests="three"', "/testsuites: attribute tests='three'"),
+        ('time="1.500"', "", "/testsuites: missing required attribute 'time'"),
+        ("<properties>", "<properties><note />", "/testsuites/testsuite/properties: Unexpected"),
+        ('name="isodiff"', 'name="isodiff" id="1"', "testcase[2]: 'id' attribute not allowed"),
+        ("<failure ", "<system-out>x</system-out><failure ", "Unexpected child with tag 'failure'"),
+        ("</failure>", "</failure><failure type='a' message='b' />", "testcase[1]: Unexpected"),
+        ("</properties>", "</properties><properties />", "testsuite: Unexpected child"),
+        ("<properties>", "text<properties>", "testsuite: character data between child elements"),
+        ("</properties>", "</properties><failure type='a' message='b' />", "testsuite: Unexpected"),
+        ('classname="parity.run"', 'classname=""', "testcase[1]: attribute classname=''"),
+        ("</testsuite>", "</testsuite><testsuite />", "/testsuites: Unexpected child"),
     ],
 )
 def test_red_a_breach_of_the_schema_is_named(old: str, new: str, fault: str) -> None:
     xml = render(RUNS["red and green"])
     assert old in xml
-    changed = xml.replace(old, new, 1)
-    if "suites" in new:
-        changed = changed.replace("</testsuites>", "</suites>")
-    assert fault in faults(changed)
+    found = faults(xml.replace(old, new, 1))
+    assert any(fault in line for line in found), found
+
+
+def test_red_another_document_is_named() -> None:
+    found = faults("<suites><testsuite /></suites>")
+    assert any("'suites' is not an element of the schema" in line for line in found), found
 
 
 def test_red_the_failure_names_the_key_and_the_rerun() -> None:

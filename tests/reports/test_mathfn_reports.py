@@ -179,6 +179,20 @@ def test_a_panel_without_data_is_absent() -> None:
     assert "drift" not in console(equal())
 
 
+def test_a_list_that_another_one_repeats_is_left_out() -> None:
+    """As on the console; the column of kinds only where a result has one."""
+    alike = swept(changed("up", lambda bits: bits + 1), span=(0x3F800000, 0x3F801000))
+    assert alike.examples["worst"] == alike.examples["first"]
+    html = render(alike)
+    assert "First: the lowest bit patterns; none is worse" in html
+    assert 'id="list-worst"' not in html
+    assert ">Kind</th>" not in html
+    mixed = render(every_kind())
+    assert "none is worse" not in mixed
+    assert 'id="list-worst"' in mixed
+    assert ">Kind</th>" in mixed
+
+
 def test_quiet_is_one_line() -> None:
     for made in RESULTS.values():
         assert console(made(), quiet=True).count("\n") == 1

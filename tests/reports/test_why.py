@@ -10,16 +10,19 @@ from parity.presenting import Options
 from parity.tree import (
     Birth,
     Births,
-    Cause,
     FunctionDiff,
     KeyState,
     Stability,
     Tree,
 )
-from parity_reports import states, why
+from parity_reports import why, wording
 from parity_reports.console import ConsoleReport
 from parity_reports.csv_report import CsvReport
+from parity_reports.facts import facts
 from parity_reports.html_report import render
+from parity_reports.html_why import cause_line, reasons
+from parity_reports.isolating import guilty_sentence
+from parity_reports.screen import Screen
 from tests.reports import html_page, trees
 from tests.reports.test_junit import properties
 
@@ -27,7 +30,7 @@ Change = Callable[[Tree], Tree]
 
 
 def console(tree: Tree, width: int = 80) -> str:
-    return ConsoleReport().render(tree, width=width)
+    return ConsoleReport().render(tree, Screen(width, height=100))
 
 
 def joined(text: str) -> str:
@@ -281,7 +284,7 @@ def test_many_births_are_counted_and_the_first_named() -> None:
     assert "           2 more ops with 384 births\n" in text
     html = page(tree)
     assert "op 5: 192 births, first t0_l0_f5" in html
-    assert "1,152 births; this file lists the first 200, --json FILE writes all" in html
+    assert "1,152 births; this file lists the first 100, the JSON all" in html
 
 
 def test_births_that_nobody_could_name_say_why() -> None:
@@ -443,33 +446,37 @@ def test_junit_has_causes_in_cases_and_properties() -> None:
     assert properties(trees.isolated())["guilty"].startswith("variant libm_exp: ")
     assert properties(trees.near_tie())["margin.33"].startswith("t33: ref 1773 over 3837")
     decoded = properties(trees.decode_explained())
-    assert decoded["births.1"] == found["births.1"]
+    assert decoded["decode.births.1"] == found["births.1"]
+    assert decoded["decode.cause"] == found["cause"]
+    assert not {"births.1", "cause"} & set(decoded)
     plain = properties(trees.red())
     assert not {"cause", "births.1", "stability", "repro", "guilty"} & set(plain)
 
 
-@pytest.mark.parametrize(
-    ("state", "cause", "name"),
-    [
-        (KeyState.DIFFERS, Cause.BORN, "born here"),
-        (KeyState.SAME, Cause.BORN, "born here, equal in the run"),
-        (KeyState.DIFFERS, Cause.INHERITED, "inherited"),
-        (KeyState.SAME, Cause.MASKED, "masked"),
-        (KeyState.DIFFERS, "", "differs"),
-        (KeyState.MISSING, Cause.INHERITED, "missing"),
-        (KeyState.NOT_COMPARABLE, Cause.BORN, "not comparable"),
-    ],
-)
-def test_each_state_has_one_name(state: str, cause: str, name: str) -> None:
-    row = replace(trees.red().keys[0], state=state, cause=cause)
-    assert states.state_name(row) == name
-    assert name in states.LOOKS
-    assert name in states.WORST
+def test_what_makes_the_first_key_is_not_to_blame_for_another_start() -> None:
+    """An engine that begins another run with other bytes: no op is named and no key."""
+    stability = trees.shaky().stability
+    assert stability is not None
+    said = replace(stability, tree=trees.red())
+    tree = replace(trees.unstable(), first=None, stability=said)
+    assert wording.starts_apart(tree)
+    assert not wording.starts_apart(replace(tree, first=trees.FIRST))
+    assert not any(fact.label in ("op", "cause") for fact in facts(tree))
+    assert (cause_line(tree), reasons(tree)) == ("", [])
 
 
-def test_a_source_is_named_once() -> None:
-    row = replace(trees.red().keys[0], state=KeyState.DIFFERS, cause=Cause.BORN)
-    assert states.sourced_name(replace(row, source=row.key)) == "born here"
-    inherited = replace(row, cause=Cause.INHERITED, source="t33_l0_x")
-    assert states.sourced_name(inherited) == "inherited from t33_l0_x"
-    assert states.sourced_name(replace(inherited, cause="")) == "differs"
+def test_a_key_that_only_differs_has_no_line_of_its_own() -> None:
+    plain = replace(trees.red(), elements=None)
+    assert cause_line(plain) == ""
+    assert cause_line(trees.red()).startswith(f"{trees.FIRST}: differs; 6 of 128 elements")
+    assert cause_line(replace(trees.explained(), elements=None)) == f"{trees.FIRST}: born here"
+
+
+def test_variants_tried_with_the_prompts_keys_say_so() -> None:
+    said = guilty_sentence(trees.isolated())
+    tree = trees.isolated()
+    more = replace(tree, counts=replace(tree.counts, same=tree.counts.same - 1))
+    assert "the prompt's keys too" not in said
+    assert guilty_sentence(more).startswith(
+        "variant libm_exp: without it 35 of 35 equal, the prompt's keys too; "
+    )

@@ -1,4 +1,4 @@
-"""The console report against stored texts: 80 columns for every verdict, 60 and 200 for one."""
+"""The reports of every format against stored texts, byte for byte."""
 
 import shutil
 from pathlib import Path
@@ -13,20 +13,64 @@ def test_every_golden_is_equal_and_none_is_stray() -> None:
     assert regold.changes(regold.goldens(), regold.FOLDER) == []
 
 
-@pytest.mark.parametrize("fault", ["digit", "line end", "missing file", "stray file"])
-def test_red_golden_check_sees(tmp_path: Path, fault: str) -> None:
-    folder = tmp_path / "golden"
-    shutil.copytree(regold.FOLDER, folder)
+# A golden of each format, and a change that a presenter may make by mistake.
+PLANTED = {
+    "explained.txt": ("3e0e01e2", "3e0e01e3"),
+    "explained_q.txt": ("born here", "born"),
+    "explained.csv": ("born here", "inherited"),
+    "explained.json": ('"version": 3', '"version": 4'),
+    "explained.xml": ('failures="4"', 'failures="0"'),
+    "explained.md": ("| `t33_l8_act` |", "| t33_l8_act |"),
+    "explained.github": ("::error", "::notice"),
+    "explained.page": ("h1: Diverged", "h1: Same"),
+    "checks_red_and_green.page": ("h1: Diverged", "h1: Same"),
+    "checks_red_and_green.txt": ("FAILED", "ok    "),
+    "checks_red_and_green.xml": ("<failure ", "<skipped "),
+    "checks_red_and_green.md": ("`isodiff` | diverged", "`isodiff` | same"),
+    "checks_red_and_green.github": ("::error", "::warning"),
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(regold.FOLDER, tmp_path / "golden"))
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_red_a_change_in_each_format_is_seen(folder: Path, name: str) -> None:
+    old, new = PLANTED[name]
+    text = (folder / name).read_text(encoding="utf-8")
+    assert old in text
+    (folder / name).write_text(text.replace(old, new, 1), encoding="utf-8")
+    found = regold.changes(regold.goldens(), folder)
+    assert found[:2] == [f"--- stored {name}", f"+++ made {name}"]
+    assert sum(line.startswith("---") for line in found) == 1
+
+
+def test_every_format_has_a_planted_change() -> None:
+    suffixes = {Path(name).suffix for name in regold.goldens()}
+    assert {Path(name).suffix for name in PLANTED} == suffixes
+
+
+@pytest.mark.parametrize("fault", ["line end", "CRLF", "missing file", "stray file"])
+def test_red_golden_check_sees(folder: Path, fault: str) -> None:
     path = folder / "red.txt"
-    if fault == "digit":
-        path.write_text(path.read_text(encoding="utf-8").replace("3e0e01e2", "3e0e01e3"), "utf-8")
-    elif fault == "line end":
-        path.write_text(path.read_text(encoding="utf-8").removesuffix("\n"), "utf-8")
+    if fault == "line end":
+        path.write_bytes(path.read_bytes().removesuffix(b"\n"))
+    elif fault == "CRLF":
+        path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
     elif fault == "missing file":
         path.unlink()
     else:
         (folder / "odd.txt").write_text("x")
-    assert regold.changes(regold.goldens(), folder)
+    found = regold.changes(regold.goldens(), folder)
+    wanted = {
+        "line end": "line ends differ: red.txt",
+        "CRLF": "line ends differ: red.txt",
+        "missing file": "--- stored red.txt",
+        "stray file": "stray golden: odd.txt",
+    }
+    assert found[0] == wanted[fault]
 
 
 @pytest.mark.parametrize("name", trees.ALL)
