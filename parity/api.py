@@ -36,8 +36,8 @@ Numbers = int | Iterable[int]
 # Options of the command line in its messages, which a caller in Python knows as keywords.
 _OPTIONS = (
     *("alias", "bisect", "chunks", "dump-prefill", "dut", "engine", "fields", "hash", "level"),
-    *("m", "model", "n", "pos", "prefill", "ref", "repro", "seed", "seeds", "synthetic", "tokens"),
-    *("tokens-from", "weights", "partial"),
+    *("m", "model", "n", "pos", "prefill", "prompt", "ref", "repro", "seed", "seeds", "synthetic"),
+    *("tokenizer", "tokens", "tokens-from", "weights", "partial"),
 )
 _OPTION = re.compile(rf"--({'|'.join(sorted(_OPTIONS, key=len, reverse=True))})(?![\w-])")
 
@@ -46,10 +46,12 @@ def diff(
     ref: Name | type[Engine] | Engine = "cpu",
     dut: Name | type[Engine] | Engine | None = None,
     *,
-    model: str | Model = "moe-tiny",
+    model: Name | Model = "moe-tiny",
     seed: int = 7,
-    weights: Literal["q4", "f32"] = "q4",
+    weights: Literal["q4", "f32"] | None = None,
     tokens: Sequence[int] | None = None,
+    prompt: str | None = None,
+    tokenizer: Name | None = None,
     n: int = 4,
     prefill: Literal["own", "ref"] = "own",
     dump_prefill: bool = False,
@@ -67,9 +69,11 @@ def diff(
     ``ref``, ``dut``: a spec (``"cpu"``, ``"cuda:fast"``, ``"run.dump"``, ``"exec:./engine"``,
     ``"module:Engine"``), a path, an engine's class (opened with its first tier) or an engine that
     is open already, of which each side needs its own. ``dut`` by default: ``cuda`` where a device
-    works, else ``emu``. ``model``: a preset, with weights (stored as q4 or f32) from ``seed``, or a
-    ``parity.model.model.Model``.
-    ``tokens``: the prompt, ids; by default 32 from the seed. ``n``: tokens decoded after it.
+    works, else ``emu``. ``model``: a preset with weights from ``seed``, a GGUF file, a Hugging Face
+    folder, or a ``parity.model.model.Model``. ``weights``: how a preset (by default q4) or a folder
+    (f32) stores its matrices. ``tokens``: the prompt, ids; by default 32 from the seed.
+    ``prompt``: the prompt as text, for the model's tokenizer or the one in the folder
+    ``tokenizer``. ``n``: tokens decoded after it.
     ``prefill``: each side its own, or the dut takes over the ref's state. ``fields``: optional
     fields to dump too. ``level``: what ``exit_status`` 0 requires. ``alias``: a file of rules for
     other names, with a dut that was written. ``repro``: a new folder for the op of a red run.
@@ -94,8 +98,9 @@ def diff(
     from parity.runs.side_diff import FALLBACK, FELL_BACK, default_dut, diff_sides
 
     settings = {
-        **{"model": model, "seed": whole_number(seed, "seed"), "weights": weights},
-        **{"tokens": _token_ids(tokens), "n": whole_number(n, "n")},
+        **{"model": _model(model), "seed": whole_number(seed, "seed"), "weights": weights},
+        **{"tokens": _token_ids(tokens), "n": whole_number(n, "n"), "prompt": prompt},
+        **{"tokenizer": None if tokenizer is None else Path(tokenizer)},
         **{"prefill": prefill, "dump_prefill": dump_prefill, "tokens_from": tokens_from},
         **{"fields": [field.removeprefix("+") for field in _names("fields", fields)]},
     }
@@ -132,10 +137,13 @@ def isodiff(
     rb_only: bool = False,
     chunks: Numbers = (),
     pos: Numbers = range(33, 39),
-    model: str = "",
+    model: Name = "",
     seed: int = 7,
     seeds: int = 1,
-    weights: Literal["q4", "f32"] = "q4",
+    weights: Literal["q4", "f32"] | None = None,
+    tokens: Sequence[int] | None = None,
+    prompt: str | None = None,
+    tokenizer: Name | None = None,
     synthetic: Literal["", "gdn", "attn"] = "",
     progress: bool = False,
 ) -> ProbeResult:
@@ -143,9 +151,11 @@ def isodiff(
 
     ``m``: one M or several. ``rb``: check mark and rollback too; ``rb_only``: them alone.
     ``chunks``: check prompt chunks of these sizes alone. ``pos``: first positions of a block.
-    ``seeds``: how many models, from ``seed`` on. ``synthetic``: every layer of a hybrid is that
-    kind. ``engine`` and the rest: as in ``diff``; ``model`` by default moe-tiny, hybrid-tiny with
-    ``synthetic``. An engine that lacks a capability gives a result that is not_run.
+    ``seeds``: how many models, from ``seed`` on; of a file, whose weights are what they are, how
+    many prompts. ``tokens`` or ``prompt``: what is fed first, the seed draws the rest.
+    ``synthetic``: every layer of a hybrid is that kind. ``engine`` and the rest: as in ``diff``;
+    ``model`` by default moe-tiny, hybrid-tiny with ``synthetic``. An engine that lacks a capability
+    gives a result that is not_run.
 
     Raises InputError for a setting that cannot be, NotRunError where the engine cannot run here.
 
@@ -170,11 +180,14 @@ def isodiff(
         ask = probe_settings(
             sizes=_some("m", _numbers("m", m)),
             starts=_some("pos", _numbers("pos", pos)),
-            model=model,
+            model=os.fspath(model),
             weights=weights,
             only=synthetic,
             seed=seed,
             seeds=seeds,
+            tokens=_token_ids(tokens),
+            prompt=prompt,
+            tokenizer=None if tokenizer is None else Path(tokenizer),
             chunks=_numbers("chunks", chunks),
         )
         with Progress(quiet=not progress) as shown:
@@ -344,13 +357,19 @@ def _choice(name: str, value: str, known: Sequence[str]) -> str:
     return value
 
 
-def _check_settings(**given: str) -> None:
+def _model(given: Name | Model) -> str | Model:
+    """A preset or a path as text; a model as it is."""
+    return os.fspath(given) if isinstance(given, str | os.PathLike) else given
+
+
+def _check_settings(**given: str | None) -> None:
     known = {
         **{"weights": ("q4", "f32"), "prefill": ("own", "ref"), "tokens_from": ("ref", "own")},
         "hash": ("fnv1a64", "kestrel-fnv"),
     }
     for name, value in given.items():
-        _choice(name, value, known[name])
+        if value is not None:
+            _choice(name, value, known[name])
 
 
 def _token_ids(given: Any) -> list[int] | None:
@@ -396,7 +415,7 @@ def _new_folder(path: Name) -> str:
 # --- the line that makes a run again -------------------------------------------------------------
 
 _DEFAULTS = {
-    **{"model": "moe-tiny", "seed": 7, "weights": "q4", "n": 4, "prefill": "own", "level": "bit"},
+    **{"model": "moe-tiny", "seed": 7, "n": 4, "prefill": "own", "level": "bit"},
     **{"tokens_from": "ref", "hash": "fnv1a64"},
 }
 

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from parity.runs.probe import Found
 
-SUFFIXES = {".json": "json", ".csv": "csv", ".html": "html", ".xml": "junit", ".txt": "console"}
+SUFFIXES = {".json": "json", ".csv": "csv", ".html": "html", ".xml": "junit", ".md": "markdown"}
+SUFFIXES |= {".txt": "console"}
 _WIDTH = 100  # columns of the text in a notebook
 
 
@@ -149,8 +150,8 @@ class Divergence(_Result):
         return found
 
     def save(self, path: str | os.PathLike[str], format: str = "") -> None:
-        """Write a report. ``format``: ``json``, ``csv``, ``html``, ``junit``, ``console`` or one of
-        a plug-in; by default by suffix (.json .csv .html .xml .txt).
+        """Write a report. ``format``: ``json``, ``csv``, ``html``, ``junit``, ``markdown``,
+        ``console`` or one of a plug-in; by default by suffix (.json .csv .html .xml .md .txt).
 
         The file appears whole or not at all, in place of one of that name. Raises InputError for an
         unknown format and a path that cannot be written.

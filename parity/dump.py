@@ -15,8 +15,9 @@ PARTIAL = "partial"  # header of a dump that is not whole, and why
 
 # The header names this format knows, in the order they are written; others follow them.
 HEADER_NAMES = (
-    *("format", "hash", "engine", "version", "tier", "variants", "family", "model", "weights"),
-    *("tokens", "prefill", "device", "driver", "compiler", "options", "kernels"),
+    *("format", "hash", "engine", "version", "tier", "variants", "family", "model", "source"),
+    *("stored", "weights", "tokens", "tokenizer", "prefill", "device", "driver", "compiler"),
+    *("options", "kernels"),
     *("compiled", "mask", "packages", "greedy", "stopped", PARTIAL),
 )
 HEADER_NAME = re.compile(r"[a-z][a-z0-9_.\-]*")

@@ -21,9 +21,11 @@ _GDN = (
 _FINAL = ("final_normed", "logits")
 _SCALES = ("ks", "vs")  # exist with an int8 KV cache only
 _ROUTER = ("rlogits", "topk", "topp")  # exist with experts only
+_SHARED = ("gs", "sh")  # exist with a shared expert only
+_WIDTHS = ("gate", "up", "act", "down")  # their shape is the layer's own: experts or dense
 # Optional groups, added by --fields +NAME.
 _GROUPS = {
-    "ffn": ("fnrm", *_ROUTER, "gate", "up", "act", "down"),
+    "ffn": ("fnrm", *_ROUTER, *_WIDTHS, *_SHARED),
     "s": ("s",),
 }
 # What the op of a field reads: fields of the same layer and position; "x<" is the x of the layer
@@ -61,7 +63,9 @@ _FEEDS = {
     "up": ("fnrm", "topk"),
     "act": ("gate", "up"),
     "down": ("act", "topk"),
-    "x": ("ores", "topp", "down"),
+    "gs": ("fnrm",),
+    "sh": ("fnrm",),
+    "x": ("ores", "topp", "down", "gs", "sh"),
     "final_normed": ("x<",),
     "logits": ("final_normed",),
 }
@@ -84,7 +88,8 @@ def dumped_fields(config: ModelConfig, asked: Sequence[str] = ()) -> tuple[str, 
             hint = f"did you mean +{near[0]}? " if near else ""
             raise InputError(f"unknown field {name!r}", f"{hint}known: +{', +'.join(known)}")
     absent: tuple[str, ...] = _SCALES if config.kv == "f32" else ()
-    absent += () if config.family == "moe" else _ROUTER
+    absent += () if config.experts else _ROUTER
+    absent += () if config.shared_inter else _SHARED
     if config.family == "hybrid":
         own = dict.fromkeys((*_GATED, *(field for field in _GDN if field != "s")))
     else:
@@ -99,12 +104,14 @@ def every_field(config: ModelConfig) -> tuple[str, ...]:
 
 
 def layer_fields(config: ModelConfig, layer: int, fields: Sequence[str]) -> tuple[str, ...]:
-    """Of ``fields``, those that ``layer`` has: a hybrid's two kinds of layer differ."""
+    """Of ``fields``, those that ``layer`` has: a hybrid's two kinds of layer differ, and so do a
+    layer with experts and a dense one."""
+    absent = _FINAL if config.has_experts(layer) else (*_FINAL, *_ROUTER, *_SHARED)
     if config.family == "hybrid":
         kind = _GDN if config.is_gdn(layer) else _GATED
         kind = (*kind, *_GROUPS["ffn"])
-        return tuple(field for field in fields if field in kind)
-    return tuple(field for field in fields if field not in _FINAL)
+        return tuple(field for field in fields if field in kind and field not in absent)
+    return tuple(field for field in fields if field not in absent)
 
 
 def count_keys(config: ModelConfig, fields: Sequence[str]) -> int:
@@ -145,6 +152,8 @@ _OPS = {
     "up": "up projection (contract 2)",
     "act": "swiglu (contract 1.9)",
     "down": "down projection (contract 2)",
+    "gs": "gate of the shared expert (contract 2)",
+    "sh": "shared expert (contract 2)",
     "x": "FFN and residual (contract 2)",
     "final_normed": "final RMSNorm (contract 1.1)",
     "logits": "lm_head (contract 1.3)",
@@ -165,16 +174,29 @@ def feeding_fields(field: str, variants: Collection[str] = ()) -> tuple[str, ...
     return (*_FEEDS.get(field, ()), *chain.from_iterable(more))
 
 
-def field_type(config: ModelConfig, field: str) -> TensorType:
-    """dtype and shape of a field (contract section 2, table)."""
+def field_type(config: ModelConfig, field: str, layer: int | None = None) -> TensorType:
+    """dtype and shape of a field (contract section 2, table).
+
+    ``layer`` is needed where a model with experts has dense layers: they differ in _WIDTHS.
+    """
+    if field in _WIDTHS:
+        return TensorType("f32", _ffn_shape(config, field, layer))
     if field not in _SHAPES:
         raise ParityBug(f"no shape is known for field {field!r}")
     dtype, shape = _SHAPES[field](config)
-    if config.family != "moe" and field in ("gate", "up", "act", "down"):
-        shape = shape[1:]
     if config.kv == "f32" and field in ("k", "v"):
         dtype = "f32"
     return TensorType(dtype, shape)
+
+
+def _ffn_shape(config: ModelConfig, field: str, layer: int | None) -> tuple[int, ...]:
+    """(k, width) with experts, else (width,)."""
+    if layer is None:
+        if config.dense_layers:
+            raise ParityBug(f"the shape of {field} of {config.name} depends on the layer")
+        layer = 0
+    width = config.hidden if field == "down" else config.ffn_inter(layer)
+    return (config.top_k, width) if config.has_experts(layer) else (width,)
 
 
 def _row(config: ModelConfig) -> _Typed:
@@ -197,10 +219,6 @@ def _scales(config: ModelConfig) -> _Typed:
     return "f32", (config.n_kv,)
 
 
-def _wide(config: ModelConfig) -> _Typed:
-    return "f32", (config.top_k, config.inter)
-
-
 def _key_heads(config: ModelConfig) -> _Typed:
     return "f32", (config.gdn[0], config.gdn[2])
 
@@ -218,7 +236,7 @@ def _channels(config: ModelConfig) -> _Typed:
 
 
 _SHAPES: dict[str, Callable[[ModelConfig], _Typed]] = {
-    **dict.fromkeys(("nrm", "ores", "x", "final_normed", "fnrm"), _row),
+    **dict.fromkeys(("nrm", "ores", "x", "final_normed", "fnrm", "sh"), _row),
     **dict.fromkeys(("kraw", "knorm"), _keys),
     **dict.fromkeys(("k", "v"), _cached),
     **dict.fromkeys(("ks", "vs"), _scales),
@@ -229,10 +247,9 @@ _SHAPES: dict[str, Callable[[ModelConfig], _Typed]] = {
     **dict.fromkeys(("beta", "g"), _per_value_head),
     "hist": lambda config: ("f32", (3, config.conv_dim)),
     "s": lambda config: ("f32", config.gdn[1:]),
-    **dict.fromkeys(("gate", "up", "act"), _wide),
     "rlogits": lambda config: ("f32", (config.experts,)),
     "topk": lambda config: ("int32", (config.top_k,)),
     "topp": lambda config: ("f32", (config.top_k,)),
-    "down": lambda config: ("f32", (config.top_k, config.hidden)),
+    "gs": lambda config: ("f32", (1,)),
     "logits": lambda config: ("f32", (config.vocab,)),
 }

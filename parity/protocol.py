@@ -10,7 +10,9 @@ engine's own expf and so on), ``borrow`` (compute a step with given ones), ``row
 ``protocol``, an optional member, is the version of this Protocol that an engine was written for; an
 engine without it was written for version 1. What version 2 added (``Plan.replace``, ``trace``,
 ``borrow``, ``Injection.change``, ``Step.calls``) belongs to capabilities, which an older engine
-lacks. One of a newer version than PROTOCOL is refused.
+lacks. One of a newer version than PROTOCOL is refused. ``room``, an optional method, tells where
+the engine holds a model and what is free there (``parity.model.memory.Room``): two sides that do
+not fit together are then refused before anything is read.
 """
 
 from __future__ import annotations
@@ -127,10 +129,12 @@ class Plan:
 @dataclass(frozen=True)
 class Call:
     """One op or kernel that ran for a value. ``elementary``: the elementary functions it called,
-    each with its arguments, float32[n] in the op's own order, where the engine can tell."""
+    each with its arguments, float32[n] in the op's own order, where the engine can tell;
+    ``source``: the file that holds its text, from the package on."""
 
     op: str
     elementary: tuple[tuple[str, np.ndarray], ...] = ()
+    source: str = ""
 
 
 @dataclass(frozen=True)

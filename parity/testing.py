@@ -24,7 +24,8 @@ from parity.families import field_type
 from parity.fnv import BASES, fnv1a64_array
 from parity.keys import Key
 from parity.model.generator import prompt_tokens
-from parity.model.model import Model, synthetic
+from parity.model.model import Model
+from parity.model.opening import open_model
 from parity.promises.candidate import Given, candidate
 from parity.promises.conformance import (
     BROKEN,
@@ -92,11 +93,11 @@ def engine_conformance(
 
     ``engine``: its class, a function that returns a fresh engine (called with the settings if it
     takes them), or a spec as on the command line (``"cpu:fast"``, ``"module:Engine"``).
-    ``model``: a preset's name, made with ``seed``, or a model. ``settings``: how the engine is
-    opened; by default its first tier, without variants. Returns the names of the checks that ran,
-    and ``name: not offered (capability)`` for those that could not. Raises ConformanceError at the
-    first promise that is broken; NotRunError where the engine cannot be opened here, InputError
-    where it refuses the model.
+    ``model``: a preset's name, made with ``seed``, a model file, or a model. ``settings``: how the
+    engine is opened; by default its first tier, without variants. Returns the names of the checks
+    that ran, and ``name: not offered (capability)`` for those that could not. Raises
+    ConformanceError at the first promise that is broken; NotRunError where the engine cannot be
+    opened here, InputError where it refuses the model.
     """
     ran = []
     for outcome in promise_outcomes(engine, model=model, seed=seed, settings=settings):
@@ -117,8 +118,8 @@ def promise_outcomes(
 
     Without its members an engine is not asked for more: what follows is then not checked.
     """
-    loaded = synthetic(model, seed) if isinstance(model, str) else model
-    tokens = tuple(prompt_tokens(seed, 6, loaded.config.vocab))
+    loaded = open_model(model, seed=seed) if isinstance(model, str) else model
+    tokens = tuple(prompt_tokens(seed, 6, loaded.config.ids))
     bench = Bench("", candidate(engine, settings), loaded, tokens)
     _require_loaded(bench)
     sound = True
@@ -337,7 +338,7 @@ def _check_schema(bench: Bench, pos: int, step: Step) -> None:
     keys = [entry.key for entry in step.entries]
     bench.require_none(f"step {pos}", _key_problem(keys, bench.expected_keys(pos)))
     for entry in step.entries:
-        kind = field_type(bench.model.config, entry.key.field)
+        kind = field_type(bench.model.config, entry.key.field, entry.key.layer)
         bench.require(entry.type == kind, f"{entry.key} is {kind}, reported {entry.type}")
 
 

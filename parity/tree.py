@@ -14,7 +14,8 @@ from parity.kinds import misfit
 from parity.status import Level, Verdict
 
 FORMAT = "parity-divergence"
-VERSION = 2
+VERSION = 3
+OLDEST = 1  # told no causes; 2 told no places of repeats and nothing of a baseline
 UNTYPED = "dtype and shape not recorded"  # how the note of a two-column dump begins
 CONTAMINATED = "contaminated start"  # a reason: the sides did not start from one state
 TAP_LIES = "the values are equal, the digests are not"  # how a reason begins: births are not named
@@ -72,7 +73,10 @@ class ElementRow:
 
 @dataclass(frozen=True)
 class Elements:
-    """Element-level detail of one key. ``groups`` counts differing elements by leading index."""
+    """Element-level detail of one key. ``groups`` counts differing elements by leading index,
+    ``blocks`` those of a tensor of one dimension by 32-block. ``signed``: of the bins of plain
+    values, elements in which the dut is smaller and larger. ``places``: flat index of the first
+    differing elements in C order, and +1 where the dut is larger, -1 smaller, 0 neither."""
 
     key: str
     ref_type: str
@@ -85,6 +89,9 @@ class Elements:
     groups: list[tuple[int, int]]
     rows: list[ElementRow]
     note: str = ""
+    signed: list[tuple[str, int, int]] = field(default_factory=list)
+    blocks: list[tuple[int, int]] = field(default_factory=list)
+    places: list[tuple[int, int]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -134,7 +141,8 @@ class Birth:
 class Births:
     """All birthplaces, and what finding them cost. ``complete``: False when a side lacks a
     capability (``reason`` names it) or the search was stopped: births may be missing. ``kernels``:
-    by field what ref and dut ran for it, born or not, at the first position with a birth."""
+    by field what ref and dut ran for it, born or not, at the first position with a birth.
+    ``sources``: by what ran, the file of the ref's text and of the dut's; empty where not told."""
 
     found: list[Birth]
     complete: bool
@@ -142,19 +150,22 @@ class Births:
     reruns: int  # runs of either side
     replays: int  # steps of the dut on the ref's inputs
     kernels: dict[str, tuple[list[str], list[str]]] = field(default_factory=dict)
+    sources: dict[str, tuple[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Stability:
     """A side against itself. ``runs``: of each side that was asked; ``side``: the one that is not
     repeatable, or ""; ``key``: where it first differs, in which ``run`` (from 1, run 1 is the
-    one compared with)."""
+    one compared with). ``places``: of each further run of ``parity stable`` the first place at
+    which it is not run 1, "" for one that is."""
 
     runs: int
     side: str = ""
     key: str = ""
     run: int = 0
     tree: Tree | None = None  # run 1 against that run, key by key
+    places: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -325,6 +336,7 @@ class Tree:
     notes: list[str] = field(default_factory=list)  # line order, unrecorded types, emulated, ...
     reproduce: str = ""
     seconds: float = 0.0
+    baseline: dict[str, str] = field(default_factory=dict)  # what the ref was accepted as
 
     def to_json(self) -> str:
         """Versioned JSON text of this tree (UTF-8, one object)."""
@@ -334,21 +346,17 @@ class Tree:
     @classmethod
     def from_json(cls, text: str, where: str = "report") -> Tree:
         """Read a tree back; raises InputError naming ``where`` for any other content."""
-        try:
-            body = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            problem = f"{where}: not JSON{_json_fault(error)}"
-            raise InputError(problem, "give a file of --json") from error
+        return cls.from_plain(read_json(text, where), where)
+
+    @classmethod
+    def from_plain(cls, body: Any, where: str = "report") -> Tree:
+        """Read a tree back from the object of its JSON text, which is taken apart."""
         if not isinstance(body, dict) or body.pop("format", None) != FORMAT:
             raise InputError(f"{where}: not a {FORMAT} file", "give a file of --json")
         version = body.pop("version", None)
-        if version != VERSION:
-            raise InputError(
-                f"{where}: version {version} of {FORMAT}, this parity reads {VERSION}",
-                "render it with the parity that wrote it",
-            )
+        _require_known(version, where)
         try:
-            tree = _tree(body)
+            tree = _tree(_of_version_1(body) if version == 1 else body)
             misplaced = misfit(tree, cls)
         except KeyError as error:
             problem = f"{where}: damaged: {error} is missing"
@@ -362,11 +370,43 @@ class Tree:
         return tree
 
 
+def read_json(text: str, where: str) -> Any:
+    """What a JSON text holds; raises InputError naming ``where`` for any other text."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        problem = f"{where}: not JSON{_json_fault(error)}"
+        raise InputError(problem, "give a file of --json") from error
+
+
 def _json_fault(error: ValueError | RecursionError) -> str:
     """Where or why a text is not JSON; Python's own words say little to a user."""
     if isinstance(error, json.JSONDecodeError):
+        cut = error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated string")
+        if cut and error.doc.strip():
+            return f": cut short, the text ends inside line {error.doc.rstrip().count(chr(10)) + 1}"
         return f", at line {error.lineno} column {error.colno}"
     return ": nested too deep" if isinstance(error, RecursionError) else ": too large a number"
+
+
+def _require_known(version: Any, where: str) -> None:
+    """InputError for a version that cannot be read: by name, with what to do about it."""
+    if type(version) is not int:
+        raise InputError(f"{where}: damaged: its version is no number", "write the report again")
+    if not OLDEST <= version <= VERSION:
+        newer = "update parity, or render it with the one that wrote it"
+        raise InputError(
+            f"{where}: version {version} of {FORMAT}, this parity reads {OLDEST} to {VERSION}",
+            newer if version > VERSION else "make the run again",
+        )
+
+
+def _of_version_1(body: dict[str, Any]) -> dict[str, Any]:
+    """What version 1 did not ask for, as a tree holds what nobody asked for."""
+    nothing: dict[str, Any] = {"births": None, "stability": None, "margins": [], "isolation": None}
+    if isinstance(body.get("decode"), dict):
+        body["decode"] = _of_version_1(body["decode"])
+    return {**nothing, **body}
 
 
 def _plain(tree: Tree) -> dict[str, Any]:
@@ -413,8 +453,9 @@ def _row(*values: Any, **named: Any) -> KeyRow:
 
 def _elements(body: dict[str, Any]) -> Elements:
     rows = [ElementRow(**{**row, "index": tuple(row["index"])}) for row in body.pop("rows")]
+    names = ("histogram", "groups", "signed", "blocks", "places")
     pairs: dict[str, Any] = {
-        name: [tuple(pair) for pair in body.pop(name)] for name in ("histogram", "groups")
+        name: [tuple(pair) for pair in body.pop(name)] for name in names if name in body
     }
     return Elements(rows=rows, **pairs, **body)
 
@@ -427,7 +468,8 @@ def _state_diff(body: dict[str, Any]) -> StateDiff:
 def _births(body: dict[str, Any]) -> Births:
     found = [_birth(birth) for birth in body.pop("found")]
     kernels = {name: (ref, dut) for name, (ref, dut) in body.pop("kernels").items()}
-    return Births(found=found, kernels=kernels, **body)
+    sources = {name: (ref, dut) for name, (ref, dut) in body.pop("sources", {}).items()}
+    return Births(found=found, kernels=kernels, sources=sources, **body)
 
 
 def _birth(body: dict[str, Any]) -> Birth:

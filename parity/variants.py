@@ -21,16 +21,20 @@ _ROOTS = frozenset({"nrm", "knorm", "qrope", "gn", "fnrm", "final_normed"})
 _PRODUCTS = frozenset(
     {
         *("kraw", "v", "vs", "qrope", "gated", "qkv", "z", "ores", "gate", "up", "down"),
-        "logits",
+        *("sh", "logits"),
     }
 )
-_EXPONENTIALS = frozenset({"attn", "gated", "conv", "beta", "g", "gn", "topk", "topp", "act"})
+_EXPONENTIALS = frozenset(
+    {
+        *("attn", "gated", "conv", "beta", "g", "gn", "topk", "topp", "act", "gs", "sh"),
+    }
+)
 # Fields that a variant's op may give other bytes on the same inputs, by the contract's sections: a
 # difference born in another field has another cause. Not every model has every one of them.
 ACTS_ON = {
     "rsqrt": _ROOTS,
     "norm_tree": _ROOTS,
-    "fma": _PRODUCTS | {"beta", "g", "rlogits"},
+    "fma": _PRODUCTS | {"beta", "g", "rlogits", "gs"},
     "split_k": _PRODUCTS,
     "unpaired": _PRODUCTS,
     "libm_exp": _EXPONENTIALS,

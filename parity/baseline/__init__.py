@@ -18,6 +18,7 @@ import numpy as np
 
 from parity.baseline.arrays import Arrays, arrays_dump, arrays_text, carried, read_arrays
 from parity.baseline.states import digested, read_states, states_text
+from parity.baseline.told import NOT_RECORDED, accepted_as
 from parity.builds.provenance import packages
 from parity.comparison.compare import compare_dumps, exit_status
 from parity.comparison.elements import compare_tensors
@@ -38,7 +39,6 @@ KIND = "baseline"
 FORMAT, VERSION = "parity-record", 1
 SAVE, PROMOTE = "save", "promote"
 RUN, FILE, ARRAYS = "run", "dump file", "arrays"  # what was accepted
-NOT_RECORDED = "not recorded"
 # Headers without which nobody could say what a dump is of.
 NEEDED = ("engine", "version", "tier", "variants", "model", "weights", "tokens", "prefill")
 # Headers that say which run it is: another value is another run, not another result.
@@ -331,7 +331,9 @@ def judge_written(stored: Stored, dump: Dump, ask: Ask, facts: Facts | None = No
     else:
         tree.notes.append("states not compared: a dump holds none")
     finish_dumps(tree, stored.dump, dump, ask)
-    tree.notes += header_notes(stored.dump.header, dump.header)
+    headers = stored.dump.header, dump.header
+    tree.notes += header_notes(*headers)
+    tree.baseline = accepted_as(stored.entry, header_changes(*headers))
     return tree
 
 
@@ -343,6 +345,7 @@ def check_arrays(store: Store, name: str, arrays: Arrays, *, seed: int = 0) -> T
     tree = compare_dumps(stored.dump, dump)
     finish_dumps(tree, stored.dump, dump, Ask(seed=seed))
     add_elements(tree, stored, dump, arrays)
+    tree.baseline = accepted_as(stored.entry)
     return tree
 
 
@@ -423,8 +426,17 @@ def _state_changes(before: Stored, facts: Facts) -> list[str]:
 def header_notes(recorded: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     """What changed around the numbers since the baseline was accepted: it decides nothing."""
     return [
-        f"{name} changed since it was accepted: {_short(recorded.get(name) or NOT_RECORDED)}, "
-        f"now {_short(now.get(name) or NOT_RECORDED)}"
+        f"{name} changed since it was accepted: {_short(before)}, now {_short(after)}"
+        for name, before, after in header_changes(recorded, now)
+    ]
+
+
+def header_changes(
+    recorded: Mapping[str, str], now: Mapping[str, str]
+) -> list[tuple[str, str, str]]:
+    """Names of headers that tell of build and machine and are not as recorded, with both texts."""
+    return [
+        (name, recorded.get(name) or NOT_RECORDED, now.get(name) or NOT_RECORDED)
         for name in _build_names(recorded, now)
         if recorded.get(name) != now.get(name)
     ]

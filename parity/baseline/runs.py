@@ -9,9 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from parity.baseline import KIND, Stored, add_elements, differing, header_notes, require_green
+from parity.baseline import (
+    KIND,
+    Stored,
+    add_elements,
+    differing,
+    header_changes,
+    header_notes,
+    require_green,
+)
 from parity.baseline.arrays import array_digest
 from parity.baseline.states import digested
+from parity.baseline.told import accepted_as
 from parity.comparison.compare import compare_dumps
 from parity.comparison.impossible import one_hash_notes
 from parity.comparison.parting import label_parting
@@ -181,6 +190,7 @@ def judge_run(stored: Stored, opened: Callable[[], Side], run: Run, ask: Ask) ->
     if tree.verdict is Verdict.SAME:
         check_control(tree, start_of(side, run, done), ref, done.dump, ask.seed)
     tree.notes += [*noted, *header_notes(ref.header, done.dump.header)]
+    tree.baseline = accepted_as(stored.entry, header_changes(ref.header, done.dump.header))
     tree.seconds = time.monotonic() - began
     return tree
 

@@ -34,6 +34,8 @@ KINDS = ("value", "zero sign", "NaN payload", "NaN in ref", "NaN in dut", "infin
 _VALUE, _ZERO_SIGN, _NAN_PAYLOAD, _NAN_REF, _NAN_DUT, _INFINITY = range(len(KINDS))
 # First distances of the histogram's bins; the last bin is open.
 _BINS = {1: "1", 2: "2", 3: "3 to 4", 5: "5 to 16", 17: "17 to 256", 257: "over 256"}
+BLOCK = 32  # elements that share a scale in every quantised form (contract 1.3, 1.4)
+PLACES = 512  # differing elements whose place is kept
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,9 @@ def compare_tensors(
         groups=list(tally.groups.items()),
         rows=tally.rows(),
         note=_note(types, compared),
+        signed=tally.signed(),
+        blocks=list(tally.blocks.items()),
+        places=tally.places,
     )
 
 
@@ -115,8 +120,11 @@ class _Tally:
         self.differ, self.seen = 0, 0
         self.largest: int | None = None
         self.groups: dict[int, int] = {}  # leading index: differing elements
+        self.blocks: dict[int, int] = {}  # 32-block of a tensor of one dimension: the same
+        self.places: list[tuple[int, int]] = []  # flat index, sign of the distance
         self._kind, self._limit = kind, limit
         self._bins = [0] * (len(_BINS) + len(KINDS) - 1)
+        self._larger = [0] * len(_BINS)  # of the bins of plain values, where the dut is larger
         self._shown: list[_Found] = []
 
     def add(self, ref: np.ndarray, dut: np.ndarray) -> None:
@@ -129,8 +137,13 @@ class _Tally:
         if (distances := found.distance[found.measured]).size:
             self.largest = max(self.largest or 0, int(distances.max()))
         self._bins = [sum(pair) for pair in zip(self._bins, _binned(found), strict=True)]
+        larger = _by_distance(found.distance[(found.kind == _VALUE) & found.above])
+        self._larger = [sum(pair) for pair in zip(self._larger, larger, strict=True)]
         for index, count in _grouped(found.where, self._kind.shape):
             self.groups[index] = self.groups.get(index, 0) + count
+        for index, count in _blocked(found.where, self._kind.shape):
+            self.blocks[index] = self.blocks.get(index, 0) + count
+        self.places += _signs(found, PLACES - len(self.places))
         joined = _Found.joined([*self._shown, found.at(_chosen(found.kind, self._limit))])
         self._shown = [joined.at(_chosen(joined.kind, self._limit))]
 
@@ -138,6 +151,11 @@ class _Tally:
         """Differing elements by distance, then by kind; empty bins are left out."""
         names = [*_BINS.values(), *KINDS[1:]]
         return [(name, count) for name, count in zip(names, self._bins, strict=True) if count]
+
+    def signed(self) -> list[tuple[str, int, int]]:
+        """(bin, dut smaller, dut larger) of the plain values; empty bins are left out."""
+        bins = zip(_BINS.values(), self._bins, self._larger, strict=False)
+        return [(name, count - larger, larger) for name, count, larger in bins if count]
 
     def rows(self) -> list[ElementRow]:
         """The elements to show, by index."""
@@ -199,11 +217,37 @@ def _binned(found: _Found) -> list[int]:
     """How many differ by each distance of _BINS, then in each other kind."""
     import numpy as np
 
-    plain = found.distance[found.kind == _VALUE]
-    places = np.searchsorted(np.array(list(_BINS), np.uint64), plain, side="right") - 1
-    by_distance = np.bincount(places, minlength=len(_BINS)).tolist()
+    by_distance = _by_distance(found.distance[found.kind == _VALUE])
     by_kind = np.bincount(found.kind, minlength=len(KINDS)).tolist()
     return [*by_distance, *by_kind[1:]]
+
+
+def _by_distance(distance: np.ndarray) -> list[int]:
+    """How many of the distances, uint64 and from 1, fall into each bin of _BINS."""
+    import numpy as np
+
+    places = np.searchsorted(np.array(list(_BINS), np.uint64), distance, side="right") - 1
+    counts: list[int] = np.bincount(places, minlength=len(_BINS)).tolist()
+    return counts
+
+
+def _signs(found: _Found, limit: int) -> list[tuple[int, int]]:
+    """(flat index, +1 dut larger, -1 smaller, 0 no distance) of the first ``limit``."""
+    import numpy as np
+
+    where, above = found.where[:limit], found.above[:limit]
+    signs = np.where(found.measured[:limit], np.where(above, 1, -1), 0)
+    return list(zip(where.tolist(), signs.tolist(), strict=True))
+
+
+def _blocked(where: np.ndarray, shape: tuple[int, ...]) -> list[tuple[int, int]]:
+    """(32-block, differing elements) for tensors of one dimension."""
+    import numpy as np
+
+    if len(shape) != 1:
+        return []
+    blocks, counts = np.unique(where // BLOCK, return_counts=True)
+    return list(zip(blocks.tolist(), counts.tolist(), strict=True))
 
 
 def _grouped(where: np.ndarray, shape: tuple[int, ...]) -> list[tuple[int, int]]:

@@ -27,7 +27,7 @@ from parity.keys import FREE, Key
 
 ENOUGH = 3  # fields, layers or positions with one hash
 LARGE = 64  # bytes
-SMALL_FIELDS = frozenset({"topk", "topp", "ks", "vs", "beta", "g"})
+SMALL_FIELDS = frozenset({"topk", "topp", "ks", "vs", "beta", "g", "gs"})
 SHOWN = 3  # keys that a remark names
 
 

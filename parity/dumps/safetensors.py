@@ -52,27 +52,30 @@ def read_layout(path: Path) -> dict[str, StoredTensor]:
         if size < 8 or length > min(size - 8, _TABLE_LIMIT):
             _refuse(path, f"the table of {length} bytes does not fit the file of {size}")
         text = stream.read(length)
-    table = _parse(path, text)
+    table = parse_object(path, text, "the table")
     table.pop("__metadata__", None)
     tensors = [_tensor(path, name, fields, 8 + length) for name, fields in table.items()]
     tensors.sort(key=lambda tensor: (tensor.begin, tensor.end))
-    at = 8 + length
+    at, before = 8 + length, "the table"
     for tensor in tensors:
         if tensor.begin != at:
-            _refuse(path, f"{tensor.name!r} begins at byte {tensor.begin}, {at} expected")
-        at = tensor.end
+            how = f"overlaps {before}" if tensor.begin < at else f"leaves a gap after {before}"
+            _refuse(path, f"{tensor.name!r} begins at byte {tensor.begin}, {at} expected: it {how}")
+        at, before = tensor.end, repr(tensor.name)
     if at != size:
         _refuse(path, f"the tensors end at byte {at}, the file at {size}")
     return {tensor.name: tensor for tensor in tensors}
 
 
-def _parse(path: Path, text: bytes) -> dict[str, Any]:
+def parse_object(path: Path, text: bytes, what: str) -> dict[str, Any]:
+    """The JSON object in ``text``; InputError, naming ``path`` and ``what``, for anything else and
+    for a name given twice."""
     try:
         table = json.loads(text, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
-        _refuse(path, f"the table is not JSON: {error}")
+        _refuse(path, f"{what} is not JSON: {error}")
     if not isinstance(table, dict):
-        _refuse(path, "the table is not a JSON object")
+        _refuse(path, f"{what} is not a JSON object")
     return table
 
 

@@ -263,14 +263,18 @@ def read_result(text: str, where: str) -> Sweep | Table | None:
         return None
     version, what = body.pop("version", None), body.pop("what", None)
     kinds: dict[Any, type[Sweep] | type[Table]] = {"sweep": Sweep, "table": Table}
-    if version != VERSION or what not in kinds:
+    if version != VERSION:
         raise InputError(
-            f"{where}: {FORMAT} {version} {what}: not version {VERSION}", "write the report again"
+            f"{where}: version {version} of {FORMAT}, this parity reads {VERSION}",
+            "render it with the parity that wrote it",
         )
+    if what not in kinds:
+        raise InputError(f"{where}: damaged: no {FORMAT} of that kind", "write the report again")
     try:
         return kinds[what].from_plain(body)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"{where}: damaged: {error!r}", "write the report again") from error
+        problem = f"{where}: damaged: a field is missing, or a value of another kind"
+        raise InputError(problem, "write the report again") from error
 
 
 class FunctionProbe(Protocol):

@@ -271,6 +271,7 @@ def name_births(
         reruns=RERUNS,
         replays=found.replays,
         kernels=dict(found.forcing.kernels),
+        sources=dict(sorted(found.forcing.sources.items())),
     )
 
 

@@ -17,6 +17,7 @@ from parity.runs.run import Run, Side, State
 from parity.tree import Elements, KeyRow
 
 Entries = Mapping[Key, Entry]
+KEPT = 64  # differing elements of a key whose values are kept
 
 
 @dataclass(frozen=True)
@@ -79,4 +80,4 @@ def key_elements(
     """Element-level detail of ``key``, where both sides could give its tensor."""
     if key not in ref or key not in dut:
         return None
-    return compare_tensors(key.tag, ref[key], dut[key])
+    return compare_tensors(key.tag, ref[key], dut[key], limit=KEPT)

@@ -49,8 +49,8 @@ class Forcing:
 
     ``lacking``: why none can be forced, or "". ``layer``: (position, layer) to which details are
     limited, None for all. ``replays``: steps forced so far; ``kernels``: by field, of ref
-    and dut. A position is forced once: what the dut's ops make of the ref's inputs does not depend
-    on the dut's own run.
+    and dut; ``sources``: by what ran, the files of both. A position is forced once: what the dut's
+    ops make of the ref's inputs does not depend on the dut's own run.
     """
 
     def __init__(
@@ -61,6 +61,7 @@ class Forcing:
         self.lacking = _lacking(starts)
         self.details: dict[Key, Detail] = {}
         self.kernels: dict[str, tuple[list[str], list[str]]] = {}
+        self.sources: dict[str, tuple[str, str]] = {}
         self.replays = 0
         self._done: dict[int, tuple[Entries, frozenset[Key]]] = {}
 
@@ -133,6 +134,11 @@ class Forcing:
             ran = _kernels(ref.get(key, ())), _kernels(dut.get(key, ()))
             if any(ran):
                 self.kernels.setdefault(key.field, ran)
+        for side, told in enumerate((ref, dut)):
+            for call in (call for key in keys for call in told.get(key, ()) if call.source):
+                files = [*self.sources.get(call.op, ("", ""))]
+                files[side] = call.source
+                self.sources[call.op] = files[0], files[1]
 
     def _chosen(self, visit: Visit) -> frozenset[Key]:
         done = {key.field for key in self.details}

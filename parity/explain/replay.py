@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,11 +14,13 @@ from parity.comparison.elements import compare_tensors
 from parity.dtypes import dtype_name, same_bits
 from parity.dump import MAIN, Dump, Entry, TensorType
 from parity.errors import InputError, NotRunError
+from parity.explain.drill import KEPT
 from parity.explain.repro import SIDES, Repro, replay_op
 from parity.fnv import BASES, fnv1a64_array
 from parity.keys import Key
 from parity.model.generator import words
-from parity.model.model import SyntheticModel, model_digest, synthetic
+from parity.model.model import Model, model_digest, synthetic
+from parity.model.opening import open_model
 from parity.protocol import Injection, Step
 from parity.runs.control import INTEGERS
 from parity.runs.run import Run, Side
@@ -36,16 +40,34 @@ class Made:
     kernels: list[str]
 
 
-def model_of(repro: Repro) -> SyntheticModel:
-    """The model that the folder names; InputError where this parity has no such preset."""
+def model_of(repro: Repro, moved: str | None = None) -> Model:
+    """The model that the folder names. ``moved``: where its file or folder lies now.
+
+    InputError where this parity has no such preset, and where the file is not there. That its
+    weights are the recorded ones is checked once they are loaded.
+    """
     found = repro.record.model
     try:
+        if "path" in found:
+            return _file_model(found, moved)
+        if moved is not None:
+            raise InputError(f"--model {moved}: the repro is of {found['label']}", "leave it out")
         return synthetic(found["name"], found["seed"], found["weights"], found["only"])
     except (KeyError, TypeError) as error:
         raise InputError(f"the repro names no model: {error}", "write the repro again") from error
 
 
-def run_of(repro: Repro, model: SyntheticModel) -> Run:
+def _file_model(found: Mapping[str, Any], moved: str | None) -> Model:
+    path = moved or found["path"]
+    if not os.path.exists(path):
+        raise InputError(
+            f"{path}: no such file or folder; the repro was written with {found['label']} there",
+            "give --model FILE where it lies now",
+        )
+    return open_model(path, seed=0, weights=found["weights"])
+
+
+def run_of(repro: Repro, model: Model) -> Run:
     """The settings that the engines are opened with: a KV cache of the same size."""
     record = repro.record
     prompt = tuple(record.fed[: record.prompt])
@@ -53,16 +75,18 @@ def run_of(repro: Repro, model: SyntheticModel) -> Run:
     return Run(model=model, prompt=prompt, n=more, hash_name=record.hash_name)
 
 
-def replay_repro(repro: Repro, ref: Side, dut: Side, *, seed: int = 0, reproduce: str = "") -> Tree:
+def replay_repro(
+    repro: Repro, run: Run, ref: Side, dut: Side, *, seed: int = 0, reproduce: str = ""
+) -> Tree:
     """Run the op by both sides on the recorded inputs: DIVERGED where they still differ, SAME
     where they do not, UNSTABLE where a side does not give the same twice.
 
     Raises NotRunError for a side that lacks a capability, InputError where the ref has other
     weights than the folder was written with.
     """
-    _check_sides(repro, ref, dut)
+    _check_sides(repro, run.model, ref, dut)
     made = {"ref": _make(ref, repro), "dut": _make(dut, repro)}
-    tree = compare_dumps(*(_dump(repro, made[role]) for role in SIDES))
+    tree = compare_dumps(*(_dump(repro, run.model, made[role]) for role in SIDES))
     tree.run = {
         "model": repro.record.model["label"],
         "positions": f"{repro.key.pos}:{repro.key.pos}",
@@ -77,7 +101,7 @@ def replay_repro(repro: Repro, ref: Side, dut: Side, *, seed: int = 0, reproduce
     return tree
 
 
-def _check_sides(repro: Repro, ref: Side, dut: Side) -> None:
+def _check_sides(repro: Repro, model: Model, ref: Side, dut: Side) -> None:
     for side, needs in zip((ref, dut), ROLES.values(), strict=True):
         missing = [need for need in needs if not side.has(need)]
         if missing:
@@ -85,13 +109,16 @@ def _check_sides(repro: Repro, ref: Side, dut: Side) -> None:
                 f"{side.spec} lacks the capability {missing[0]!r}, needed for replay",
                 "parity engines lists what each engine offers",
             )
-    told = f"{model_digest(model_of(repro).config, ref.weights):016x}"
+    told = f"{model_digest(model.config, ref.weights):016x}"
     wanted = repro.record.model["digest"]
     if told != wanted:
+        file = "path" in repro.record.model
         raise InputError(
-            f"{ref.spec}: the weights of {repro.record.model['label']} have the digest {told}, the "
-            f"repro was written with {wanted}",
-            "replay it with the parity that wrote it, or give another --ref",
+            f"{ref.spec}: the weights of {model.label} have the digest {told}, the repro was "
+            f"written with {wanted}",
+            "give --model the file it was written with"
+            if file
+            else "replay it with the parity that wrote it, or give another --ref",
         )
 
 
@@ -111,9 +138,9 @@ def _entry(side: Side, step: Step, key: Key) -> Entry:
     return found
 
 
-def _dump(repro: Repro, made: Made) -> Dump:
+def _dump(repro: Repro, model: Model, made: Made) -> Dump:
     """A dump of the one key."""
-    engine, model = made.side.engine, model_of(repro)
+    engine = made.side.engine
     settings = getattr(engine, "settings", None)
     header = {
         "hash": repro.record.hash_name,
@@ -172,7 +199,7 @@ def _explain(tree: Tree, repro: Repro, made: dict[str, Made]) -> None:
             return
     tree.stability = Stability(2)
     ref, dut = (made[role] for role in SIDES)
-    tree.elements = compare_tensors(key.tag, ref.value, dut.value)
+    tree.elements = compare_tensors(key.tag, ref.value, dut.value, limit=KEPT)
     row = tree.keys[0]
     tree.keys = [KeyRow(row.key, row.state, row.ref, row.dut, row.segment, Cause.BORN, row.key)]
     birth = Birth(

@@ -31,7 +31,8 @@ from parity.families import every_field, field_op
 from parity.fnv import BASES
 from parity.keys import Key
 from parity.model.config import PRESETS
-from parity.model.model import SyntheticModel, model_digest, synthetic
+from parity.model.model import Model, SyntheticModel, model_digest, synthetic
+from parity.model.opening import path_of, weights_of
 from parity.protocol import Plan, Step
 from parity.runs.run import Run, Side, State
 from parity.status import Verdict
@@ -51,7 +52,8 @@ Arrays = dict[str, np.ndarray]
 @dataclass(frozen=True)
 class Record:
     """Everything of a repro that is text. ``ref``, ``dut``: dump headers with ``spec``; ``model``:
-    name, seed, weights, only, label and digest of a preset; ``tokens``: ids at positions 0 .. P,
+    label and digest, with name, seed, weights and only of a preset, or with path and weights
+    (None: as stored) of a file or folder; ``tokens``: ids at positions 0 .. P,
     the last one fed to the step; ``prompt``: how many tokens the run prefilled; ``positions``:
     rows of the KV cache; ``files``: SHA-256 of each."""
 
@@ -117,8 +119,8 @@ def save_repro(path: str, tree: Tree, ref: Side, dut: Side, run: Run) -> None:
     also of the decode steps. Raises InputError where the folder cannot be written.
     """
     problem = _lacking(ref, dut)
-    if _preset_model(run) is None:
-        problem = f"{run.model.label} is no preset"
+    if _model_facts(run.model) is None:
+        problem = f"{run.model.label} is no preset and no file"
     if tree.verdict is not Verdict.DIVERGED:
         problem = f"the run is {tree.verdict.replace('_', ' ')}"
     if not problem:
@@ -190,9 +192,11 @@ def _lacking(ref: Side, dut: Side) -> str:
     return ""
 
 
-def _preset_model(run: Run) -> dict[str, Any] | None:
-    """How the model of a run is made again, or None for one that is no preset."""
-    model = run.model
+def _model_facts(model: Model) -> dict[str, Any] | None:
+    """How a model is opened again, or None for one that was made in Python."""
+    path = path_of(model)
+    if path is not None:
+        return {"path": str(path), "weights": weights_of(model)}
     if not isinstance(model, SyntheticModel) or model.config.name not in PRESETS:
         return None
     config = model.config
@@ -248,7 +252,7 @@ def _record(key: Key, tree: Tree, ref: Start) -> Record:
         ref=dict(tree.ref),
         dut=dict(tree.dut),
         model={
-            **(_preset_model(run) or {}),
+            **(_model_facts(run.model) or {}),
             "label": run.model.label,
             "digest": f"{digest:016x}",
         },

@@ -60,6 +60,7 @@ class Found:
         self.visits = [*other.visits, *self.visits]
         self.forcing.details.update(other.forcing.details)
         self.forcing.kernels.update(other.forcing.kernels)
+        self.forcing.sources.update(other.forcing.sources)
         self.forcing.replays += other.replays
 
     def visit(self, pos: int) -> Visit | None:

@@ -21,6 +21,7 @@ from parity.gate.statistics import INTERVAL, TEST
 from parity.gate.summary import ALL
 from parity.gate.timing import WARM_UP
 from parity.gate.verdict import MARGIN, GateVerdict
+from parity.model.opening import source_of
 from parity.store import Entry, Store, check_name
 
 FORMAT, VERSION, KIND, ACTION = "parity-gate", 1, "gate", "gate"
@@ -32,12 +33,13 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True)
 class Asked:
-    """What was typed, and the seconds that it took."""
+    """What was typed, and the seconds that it took. ``weights``: None where they were not."""
 
     command: str
     model: str
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
+    weights: str | None = None
 
 
 def default_name(base: str, candidate: str, model: str) -> str:
@@ -103,9 +105,12 @@ def record_of(gate: Gate, settings: Settings, asked: Asked) -> Record:
 
 def _problem(problem: Problem, gate: Gate, settings: Settings, asked: Asked) -> Record:
     """The problem, and the command that shows it again: parity diff where single steps do."""
-    config, sides = settings.runs[0].model.config, [header["spec"] for header in gate.headers]
+    model, sides = settings.runs[0].model, [header["spec"] for header in gate.headers]
     words = ["parity", "diff", "--ref", sides[0], "--dut", sides[1], "--model", asked.model]
-    words += ["--weights", config.weights, "--seed", str(problem.seed)]
+    # A file's own storage is no choice of --weights.
+    weights = asked.weights or (None if source_of(model) else model.config.weights)
+    words += [] if weights is None else ["--weights", weights]
+    words += ["--seed", str(problem.seed)]
     words += ["--n", str(settings.runs[0].n), "--dump-prefill"]
     reproduce = shlex.join(words) if problem.singly else asked.command
     return {**asdict(problem), "reproduce": reproduce}

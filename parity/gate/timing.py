@@ -109,9 +109,9 @@ def _round(
 
 def fresh_tokens(ground: Ground, number: int) -> tuple[int, ...]:
     """As many as were compared before, drawn from the seed and the round."""
-    vocab = ground.course.run.model.config.vocab
+    ids = ground.course.run.model.config.ids
     drawn = words(ground.seed, f"gate round {number}", 0, len(ground.course.tokens))
-    return tuple(int(word) % vocab for word in drawn)
+    return tuple(int(word) % ids for word in drawn)
 
 
 def candidate_first(seed: int, at: int, size: int) -> bool:

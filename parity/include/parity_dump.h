@@ -432,9 +432,9 @@ static inline int parity_serve(parity_loop *loop) {
     return EXIT_SUCCESS;
 }
 
-static inline size_t parity_greedy(const float *logits, size_t vocab) { /* or the first NaN */
+static inline size_t parity_greedy(const float *logits, size_t ids) { /* or the first NaN */
     size_t best = 0;
-    for (size_t i = 1; i < vocab && logits[best] <= logits[best]; i++)
+    for (size_t i = 1; i < ids && logits[best] <= logits[best]; i++)
         if (!(logits[i] <= logits[best])) best = i;
     return best;
 }
@@ -446,6 +446,8 @@ static inline int parity_run(parity_loop *loop) {
     const long start = atol(parity_setting("PARITY_PREFILL", ""));
     const long end = start + atol(parity_setting("PARITY_N", ""));
     const long first = *parity_setting("PARITY_DUMP_PREFILL", "0") == '1' ? 0 : start;
+    const size_t real = (size_t)atol(parity_setting("PARITY_REAL_IDS", "0")); /* 0: all are */
+    const size_t ids = real && real < e->vocab ? real : e->vocab;
     parity_dump *dump = &loop->dump;
     parity_open(dump, NULL);
     parity_header(dump, "engine", e->name), parity_header(dump, "version", e->version);
@@ -463,7 +465,7 @@ static inline int parity_run(parity_loop *loop) {
         const float *logits = (const float *)(void *)loop->logits.data;
         if (!wrong) parity_tap(dump, pos, -1, "logits", "f32", 1, &e->vocab, logits);
         if (!wrong && pos >= start - 1)
-            parity_say(&loop->head, ",%ld:%zu", pos, parity_greedy(logits, e->vocab));
+            parity_say(&loop->head, ",%ld:%zu", pos, parity_greedy(logits, ids));
     }
     if (wrong && !dump->error) dump->error = wrong;
     parity_header(dump, "greedy", loop->head.size ? loop->head.data + 1 : "");

@@ -22,13 +22,12 @@ from parity.progress import Progress
 from parity.registry import require
 from parity.runs.engine_diff import Ask, diff_engines
 from parity.runs.run import Run, Side, run_side
-from parity.runs.sides import open_side
+from parity.runs.sides import open_sides
 from parity.spec import EngineSpec
 from parity.status import Verdict
 from parity.tree import CONTAMINATED, Births, Isolation, Placement, Transplant, Tree, Trial
 from parity.variants import ACTS_ON
 
-ROLES = ("ref", "dut")
 PARTS = ("variants", "placement", "transplant")
 # What each part needs of ref and dut, beside what a run needs.
 NEEDS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -103,7 +102,7 @@ def isolate_engines(
     """
     began = time.monotonic()
     keys = parse_keys(wanted.keys, run)
-    ref, dut = (open_side(*pair, run, progress) for pair in zip(ROLES, specs, strict=True))
+    ref, dut = open_sides(specs, run, progress)
     for part in wanted.parts if wanted.asked else ():
         _require(part, ref, dut)
     tree = diff_engines(ref, dut, run, ask)

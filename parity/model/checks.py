@@ -7,38 +7,48 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from parity.dump import TensorType
-from parity.errors import InputError
+from parity.errors import InputError, ParityBug
 from parity.model.config import ModelConfig
 from parity.model.model import BLOCK, WeightShape, weight_shapes
 from parity.protocol import ELEMENTARY
 
 STORED = {"float32": "f32", "uint16": "f16", "uint8": "u8"}  # as a model's tensors are named
 REMAKE = "check how the model file was made"
+_PIECE = 1 << 16  # elements looked at together
 
 
 def check_finite(name: str, array: np.ndarray) -> None:
     """Refuse non-finite weights: float32 values, or f16 scales given as uint16 bits."""
-    if array.dtype == np.float32:
-        bad = ~np.isfinite(array)
-    elif array.dtype == np.uint16:
-        bad = (array & 0x7C00) == 0x7C00
-    else:
+    if array.dtype not in (np.float32, np.uint16):
         return
-    if bad.any():
-        at = int(np.flatnonzero(bad)[0])
+    # In pieces that stay in the processor's cache: one pass over memory.
+    flat, bad, first = array.reshape(-1), 0, -1
+    for start in range(0, flat.size, _PIECE):
+        found = _nonfinite(flat[start : start + _PIECE])
+        if found.any():
+            bad += int(found.sum())
+            first = start + int(np.flatnonzero(found)[0]) if first < 0 else first
+    if bad:
         raise InputError(
-            f"weight {name} holds {int(bad.sum())} non-finite values, first at element {at}", REMAKE
+            f"weight {name} holds {bad} non-finite values, first at element {first}", REMAKE
         )
+
+
+def _nonfinite(part: np.ndarray) -> np.ndarray:
+    found: np.ndarray = (part & 0x7C00) == 0x7C00 if part.dtype == np.uint16 else ~np.isfinite(part)
+    return found
 
 
 def wanted_tensors(config: ModelConfig, names: Collection[str]) -> dict[str, TensorType]:
     """dtype and shape of every tensor an engine reads: ops take sizes from ``config`` alone.
 
-    ``names``: the model's own; they tell how each matrix is held, f32 or Q4_0 (contract 1.0).
-    Raises InputError for a weight that is missing.
+    ``names``: the model's own; they tell how each matrix is held, f32 or Q4_0 (contract 1.0), and
+    whether a Gated DeltaNet layer stores nA itself (3.2). Raises InputError for a weight that is
+    missing, and where the KV cache is not the one that these matrices ask for.
     """
     wanted: dict[str, TensorType] = {}
-    for name, weight in weight_shapes(config).items():
+    for plain, weight in weight_shapes(config).items():
+        name = _rates_name(plain, names)
         if weight.matrix and name not in names and f"{name}.d" in names:
             wanted |= _q4_types(config, name, weight)
         else:
@@ -46,7 +56,26 @@ def wanted_tensors(config: ModelConfig, names: Collection[str]) -> dict[str, Ten
     missing = [name for name in wanted if name not in names]
     if missing:
         raise InputError(f"weight {missing[0]} of {config.name} is missing", REMAKE)
+    if config.weights == "file" and config.kv != (rule := stored_kv(config.family, names)):
+        raise ParityBug(f"{config.name}: KV storage {config.kv}, its matrices ask for {rule}")
     return wanted
+
+
+def stored_kv(family: str, names: Collection[str]) -> str:
+    """Storage of K and V of a model with tensors of these names (contract 1.0)."""
+    q4 = any(name.endswith(".qs") for name in names)
+    return "int8" if q4 and family != "hybrid" else "f32"
+
+
+def _rates_name(name: str, names: Collection[str]) -> str:
+    """``name``, or that of nA where the model holds it in the place of this A_log."""
+    layer, _, weight = name.rpartition(".")
+    stored = f"{layer}.rates"
+    if weight != "a_log" or stored not in names:
+        return name
+    if name in names:
+        raise InputError(f"both {name} and {stored} are there", REMAKE)
+    return stored
 
 
 def _q4_types(config: ModelConfig, name: str, weight: WeightShape) -> dict[str, TensorType]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from math import sqrt
 
 from parity.errors import InputError
@@ -18,11 +18,19 @@ class ModelConfig:
     """Sizes and constants of one model of contract sections 2 and 3.
 
     ``family``: "moe", "dense" (no experts) or "hybrid" (contract 3). ``weights``: storage of the
-    matrices, "q4" or "f32". ``inter``: width of one expert or of the dense FFN. ``context``: the
+    matrices, "q4", "f32" or "file" (each matrix as its file holds it). ``inter``: width of one
+    expert, or of the dense FFN of a model without experts (``experts`` 0). ``context``: the
     most positions a KV cache may hold. ``small_out``: wo, out and down have 2^-2 of the other
     matrices' scale (contract 8). Hybrid: ``rot`` rotated elements of a head; every
     ``interval``-th layer has full attention, or all of them with ``only`` "attn", none with
     "gdn"; ``gdn``: key heads, value heads, key width, value width of the Gated DeltaNet layers.
+
+    What published models have beside that: ``shared_inter``: width of the shared expert of every
+    layer with experts, 0 for none. ``dense_layers``: layers of a model with experts whose FFN is
+    dense, ``dense_inter`` wide. ``full_layers``: a hybrid's layers with full attention, in the
+    place of ``interval``. ``tied``: the head is the embedding's stored bytes, and no lm_head
+    exists. ``real_ids``: ids from here on are padding, 0 for none (contract 7). ``kv_storage``:
+    storage of K and V as the file's reader found it, "" for the rule of presets.
     """
 
     name: str
@@ -46,18 +54,43 @@ class ModelConfig:
     interval: int = 4
     only: str = ""
     gdn: tuple[int, int, int, int] = (0, 0, 0, 0)
+    shared_inter: int = 0
+    dense_layers: tuple[int, ...] = ()
+    dense_inter: int = 0
+    full_layers: tuple[int, ...] | None = None
+    tied: bool = False
+    real_ids: int = 0
+    kv_storage: str = ""
 
     @property
     def kv(self) -> str:
         """Storage of K and V: f32 for the hybrid family and for a model without a Q4_0 matrix,
         else int8 (contract 1.0)."""
-        return "f32" if self.weights == "f32" or self.family == "hybrid" else "int8"
+        by_rule = "f32" if self.weights == "f32" or self.family == "hybrid" else "int8"
+        return self.kv_storage or by_rule
+
+    @property
+    def ids(self) -> int:
+        """Number of real token ids: those from here to ``vocab`` are padding (contract 7)."""
+        return self.real_ids or self.vocab
 
     def is_gdn(self, layer: int) -> bool:
         """Whether ``layer`` is a Gated DeltaNet layer (contract 1.11, 3)."""
         if self.family != "hybrid" or self.only == "attn":
             return False
-        return self.only == "gdn" or (layer + 1) % self.interval != 0
+        if self.only == "gdn":
+            return True
+        if self.full_layers is not None:
+            return layer not in self.full_layers
+        return (layer + 1) % self.interval != 0
+
+    def has_experts(self, layer: int) -> bool:
+        """Whether the FFN of ``layer`` has experts behind a router (contract 2)."""
+        return self.experts > 0 and layer not in self.dense_layers
+
+    def ffn_inter(self, layer: int) -> int:
+        """Width of one expert of ``layer``, or of its dense FFN."""
+        return self.dense_inter if layer in self.dense_layers else self.inter
 
     @property
     def conv_dim(self) -> int:
@@ -83,8 +116,20 @@ class ModelConfig:
         return 1.0 / sqrt(self.head_dim)
 
     def text(self) -> str:
-        """Canonical one-line JSON of every value; part of the model digest."""
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+        """Canonical one-line JSON of every value; part of the model digest.
+
+        A value added later is left out at its default: digests of older models stay.
+        """
+        values = asdict(self)
+        for field in fields(self):
+            if field.name in _ADDED and values[field.name] == field.default:
+                del values[field.name]
+        return json.dumps(values, sort_keys=True, separators=(",", ":"))
+
+
+_ADDED = frozenset(
+    ("shared_inter", "dense_layers", "dense_inter", "full_layers", "tied", "real_ids", "kv_storage")
+)
 
 
 def _presets() -> dict[str, ModelConfig]:
@@ -112,12 +157,20 @@ def _presets() -> dict[str, ModelConfig]:
         rot=64,
         gdn=(16, 48, 128, 128),
     )
+    # Experts, a shared expert and both kinds of attention; no size is a power of two.
+    hybrid_experts = ModelConfig(
+        *("next-tiny", 8, 160, 4, 2, 96, 96, 8, 3, 511, 1e7),
+        family="hybrid",
+        rot=24,
+        gdn=(2, 6, 96, 96),
+        shared_inter=224,
+    )
     large = ModelConfig(
         *("qwen3-30b-a3b", 48, 2048, 32, 4, 128, 768, 128, 8, 151_936),
         context=40_960,
         small_out=True,
     )
-    every = (tiny, deep, dense, large, hybrid, hybrid_deep, hybrid_large)
+    every = (tiny, deep, dense, large, hybrid, hybrid_deep, hybrid_large, hybrid_experts)
     return {config.name: config for config in every}
 
 
@@ -143,4 +196,7 @@ def preset(name: str, weights: str = "q4", only: str = "") -> ModelConfig:
         return found
     near = difflib.get_close_matches(name, PRESETS, 1)
     hint = f"did you mean {near[0]}? " if near else ""
-    raise InputError(f"unknown model {name!r}", f"{hint}presets: {', '.join(PRESETS)}")
+    raise InputError(
+        f"unknown model {name!r}",
+        f"{hint}presets: {', '.join(PRESETS)}; or a .gguf file, or a folder with config.json",
+    )

@@ -44,7 +44,7 @@ class Attention(Generic[Array]):
 
 @dataclass(frozen=True)
 class Gdn(Generic[Array]):
-    """Gated DeltaNet (contract 3.2). ``rates`` is nA, made from a_log at load."""
+    """Gated DeltaNet (contract 3.2). ``rates`` is nA, made from a_log at load or as stored."""
 
     qkv_proj: Matrix[Array]
     z_proj: Matrix[Array]
@@ -58,13 +58,25 @@ class Gdn(Generic[Array]):
 
 
 @dataclass(frozen=True)
-class Ffn(Generic[Array]):
-    """Experts behind a router, or dense without one (contract 2, 3.3)."""
+class Dense(Generic[Array]):
+    """A dense FFN, or a shared expert (contract 2, 3.3)."""
 
-    router: Array | None
     gate: Matrix[Array]
     up: Matrix[Array]
     down: Matrix[Array]
+
+
+@dataclass(frozen=True)
+class Experts(Generic[Array]):
+    """Experts behind a router, matrices [E, rows, cols]; ``shared_gate`` f32[1, hidden] stands
+    before the shared expert, both None without one (contract 2)."""
+
+    router: Array
+    gate: Matrix[Array]
+    up: Matrix[Array]
+    down: Matrix[Array]
+    shared_gate: Array | None
+    shared: Dense[Array] | None
 
 
 @dataclass(frozen=True)
@@ -74,7 +86,7 @@ class Layer(Generic[Array]):
     attn_norm: Array
     mixer: Attention[Array] | Gdn[Array]
     ffn_norm: Array
-    ffn: Ffn[Array]
+    ffn: Experts[Array] | Dense[Array]
 
 
 def matrix(tensors: Mapping[str, Array], name: str) -> Matrix[Array]:
@@ -84,12 +96,17 @@ def matrix(tensors: Mapping[str, Array], name: str) -> Matrix[Array]:
     return Q4(tensors[f"{name}.d"], tensors[f"{name}.qs"])
 
 
+def head(tensors: Mapping[str, Array], tied: bool) -> Matrix[Array]:
+    """The output matrix: lm_head, or the embedding's stored bytes (contract 1.0)."""
+    return matrix(tensors, "embed" if tied else "lm_head")
+
+
 def layer(
     tensors: Mapping[str, Array], number: int, rates: Callable[[Array], Array]
 ) -> Layer[Array]:
     """The weights of layer ``number``; ``rates`` makes nA of a_log (contract 3.2)."""
     at = f"layers.{number}"
-    gdn = f"{at}.a_log" in tensors
+    gdn = f"{at}.conv" in tensors
     return Layer(
         attn_norm=tensors[f"{at}.attn_norm"],
         mixer=_gdn(tensors, at, rates) if gdn else _attention(tensors, at),
@@ -110,24 +127,37 @@ def _attention(tensors: Mapping[str, Array], at: str) -> Attention[Array]:
 
 
 def _gdn(tensors: Mapping[str, Array], at: str, rates: Callable[[Array], Array]) -> Gdn[Array]:
+    stored = f"{at}.rates"
     return Gdn(
         qkv_proj=matrix(tensors, f"{at}.qkv_proj"),
         z_proj=matrix(tensors, f"{at}.z_proj"),
         a_proj=matrix(tensors, f"{at}.a_proj"),
         b_proj=matrix(tensors, f"{at}.b_proj"),
         conv=tensors[f"{at}.conv"],
-        rates=rates(tensors[f"{at}.a_log"]),
+        rates=tensors[stored] if stored in tensors else rates(tensors[f"{at}.a_log"]),
         dt_bias=tensors[f"{at}.dt_bias"],
         norm=tensors[f"{at}.gdn_norm"],
         out_proj=matrix(tensors, f"{at}.out_proj"),
     )
 
 
-def _ffn(tensors: Mapping[str, Array], at: str) -> Ffn[Array]:
+def _ffn(tensors: Mapping[str, Array], at: str) -> Experts[Array] | Dense[Array]:
     router = tensors.get(f"{at}.router")
-    ffn = f"{at}.mlp" if router is None else f"{at}.experts"
-    return Ffn(
+    if router is None:
+        return _dense(tensors, f"{at}.mlp")
+    shared_gate = tensors.get(f"{at}.shared_gate")
+    return Experts(
         router=router,
+        gate=matrix(tensors, f"{at}.experts.gate"),
+        up=matrix(tensors, f"{at}.experts.up"),
+        down=matrix(tensors, f"{at}.experts.down"),
+        shared_gate=shared_gate,
+        shared=None if shared_gate is None else _dense(tensors, f"{at}.shared"),
+    )
+
+
+def _dense(tensors: Mapping[str, Array], ffn: str) -> Dense[Array]:
+    return Dense(
         gate=matrix(tensors, f"{ffn}.gate"),
         up=matrix(tensors, f"{ffn}.up"),
         down=matrix(tensors, f"{ffn}.down"),

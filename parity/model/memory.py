@@ -1,31 +1,111 @@
-"""What a model needs, and what this machine has: refused before anything is loaded."""
+"""What a model needs, and what this machine has: refused before anything is read."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
 
 from parity.errors import NotRunError
-from parity.model.config import DEFAULT_PRESET, ModelConfig, preset
-from parity.model.model import weight_bytes
+from parity.model.checks import wanted_tensors
+from parity.model.config import DEFAULT_PRESET, ModelConfig
+from parity.model.model import Model, synthetic
+
+ITEM_BYTES = {"f32": 4, "f16": 2, "u8": 1}  # of the types that weights have
+HOST, DEVICE = "host memory", "device memory"
+_MEMINFO = Path("/proc/meminfo")
+_CGROUP = Path("/sys/fs/cgroup")
 
 
-def check_room(engine: str, config: ModelConfig, free: int | None) -> None:
-    """NotRunError when the matrices do not fit into ``free`` bytes (None: not known)."""
-    needed = weight_bytes(config)
-    if free is None or needed < free:
-        return
-    small = preset(DEFAULT_PRESET)
-    raise NotRunError(
-        f"{engine}: {config.name} needs {size_text(needed)} of memory, {size_text(free)} are free",
-        f"--model {small.name} needs {size_text(weight_bytes(small))}",
+@dataclass(frozen=True)
+class Room:
+    """Where an engine holds a model: ``place``, and the bytes free there (None: not known)."""
+
+    place: str
+    free: int | None
+
+
+def weight_bytes(model: Model) -> int:
+    """Bytes that a model's weights take on one side, known from their names: none is made."""
+    wanted = wanted_tensors(model.config, frozenset(model.names()))
+    return sum(ITEM_BYTES[kind.dtype] * prod(kind.shape) for kind in wanted.values())
+
+
+def state_bytes(config: ModelConfig, positions: int) -> int:
+    """Bytes of K and V rows with their scales, S and hist (contract 1.6, 1.8, 3.2)."""
+    full = config.layers - sum(map(config.is_gdn, range(config.layers)))
+    head = config.head_dim + 4 if config.kv == "int8" else 4 * config.head_dim
+    return 2 * full * positions * config.n_kv * head + config.recurrent_bytes
+
+
+def check_room(engine: str, model: Model, positions: int, room: Room) -> None:
+    """NotRunError, with the numbers, when the model does not fit into what is free."""
+    check_rooms([(engine, room)], model, positions)
+
+
+def check_rooms(rooms: Sequence[tuple[str, Room]], model: Model, positions: int) -> None:
+    """NotRunError, with the numbers, where engines that are open at once have no room for a copy
+    of the model each. ``rooms``: by the engine's name; engines in one place share what is free."""
+    weights, state = weight_bytes(model), state_bytes(model.config, positions)
+    for place in dict.fromkeys(room.place for _, room in rooms):
+        names = [name for name, room in rooms if room.place == place]
+        known = [room.free for _, room in rooms if room.place == place and room.free is not None]
+        needed = len(names) * (weights + state)
+        if known and needed >= min(known):
+            raise _too_large(names, place, model, (weights, state), min(known))
+
+
+def _too_large(
+    names: Sequence[str], place: str, model: Model, sizes: tuple[int, int], free: int
+) -> NotRunError:
+    each = sum(sizes)
+    parts = f"{size_text(sizes[0])} of weights, {size_text(sizes[1])} of KV cache and state"
+    total = size_text(each)
+    if len(names) > 1:
+        total = f"{len(names)} x {total} = {size_text(len(names) * each)}"
+    small = synthetic(DEFAULT_PRESET, 0)
+    hint = f"--model {DEFAULT_PRESET} needs {size_text(weight_bytes(small))}"
+    if len(names) > 1 and each < free:
+        hint = f"one side fits: parity dump each, then parity compare; or {hint}"
+    return NotRunError(
+        f"{' and '.join(names)}: {called(model)} needs {total} of {place} ({parts}), "
+        f"{size_text(free)} are free",
+        hint,
     )
 
 
+def called(model: Model) -> str:
+    """A preset by its name, which no seed changes the size of; a file by its label."""
+    return model.config.name if getattr(model, "source", None) is None else model.label
+
+
 def free_bytes() -> int | None:
-    """Free memory of this machine, where the system tells."""
+    """Memory of this machine that can be taken, where the system tells: what files occupy in its
+    cache counts as free, and a container's limit counts as its memory."""
+    known = [found for found in (_available(), _below_limit()) if found is not None]
+    return min(known, default=None)
+
+
+def _available() -> int | None:
     try:
+        for line in _MEMINFO.read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) << 10
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError):
+        return None
+
+
+def _below_limit() -> int | None:
+    """Bytes below the limit of this process's cgroup, what files occupy counted as free."""
+    try:
+        limit = int((_CGROUP / "memory.max").read_text())
+        used = int((_CGROUP / "memory.current").read_text())
+        told = dict(line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
+        return max(0, limit - used + int(told.get("inactive_file", 0)))
+    except (ValueError, OSError):  # no limit, or no cgroup of version 2
         return None
 
 

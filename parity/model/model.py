@@ -67,9 +67,14 @@ class SyntheticModel:
 
 def synthetic(name: str, seed: int, weights: str = "q4", only: str = "") -> SyntheticModel:
     """The preset ``name`` with the weights of ``seed`` (0 .. 2^64 - 1), stored as ``weights``."""
+    return SyntheticModel(preset(name, weights, only), check_seed(seed))
+
+
+def check_seed(seed: int) -> int:
+    """``seed``; InputError for one that is no unsigned 64-bit number."""
     if not 0 <= seed < 1 << 64:
         raise InputError(f"seed {seed} is out of range", "give a seed of 0 to 2^64 - 1")
-    return SyntheticModel(preset(name, weights, only), seed)
+    return seed
 
 
 def model_digest(config: ModelConfig, digests: Mapping[str, tuple[TensorType, int]]) -> int:
@@ -77,22 +82,6 @@ def model_digest(config: ModelConfig, digests: Mapping[str, tuple[TensorType, in
     lines = [config.text()]
     lines += [f"{name} {kind} {value:016x}" for name, (kind, value) in digests.items()]
     return fnv1a64("\n".join(lines).encode())
-
-
-def weight_bytes(config: ModelConfig) -> int:
-    """Bytes the matrices of a model take on one side; norms and the small f32 tensors of a Gated
-    DeltaNet layer are left out (under 1 % at the size of a real model)."""
-    ends = 2 * config.vocab * config.hidden
-    gated = 3 if config.family == "hybrid" else 2
-    attention = (gated * config.n_q + 2 * config.n_kv) * config.head_dim * config.hidden
-    _, value_heads, _, value_width = config.gdn
-    recurrent = (config.conv_dim + 2 * value_heads * value_width) * config.hidden
-    ffn = 3 * max(config.experts, 1) * config.inter * config.hidden
-    routers = 4 * config.layers * config.experts * config.hidden
-    linear = sum(map(config.is_gdn, range(config.layers)))
-    matrices = ends + config.layers * ffn + linear * recurrent
-    matrices += (config.layers - linear) * attention
-    return routers + (4 * matrices if config.weights == "f32" else matrices * 18 // BLOCK)
 
 
 @dataclass(frozen=True)
@@ -117,7 +106,10 @@ def _recipes(config: ModelConfig) -> dict[str, _Recipe]:
 
 @lru_cache(maxsize=8)
 def weight_shapes(config: ModelConfig) -> dict[str, WeightShape]:
-    """Every weight of a model by name, a matrix once however it is held."""
+    """Every weight of a model by name, a matrix once however it is held.
+
+    A file may hold ``rates`` (nA) in the place of ``a_log`` (contract 3.2), with its shape.
+    """
     add = _Shapes()
     _add_model(add, config)
     add.norm("inv_freq", config.rot_dim // 2)
@@ -153,7 +145,8 @@ def _add_model(add: _Add, config: ModelConfig) -> None:
     for layer in range(config.layers):
         _add_layer(add, config, layer)
     add.norm("final_norm", config.hidden)
-    add.matrix("lm_head", (config.vocab, config.hidden))
+    if not config.tied:
+        add.matrix("lm_head", (config.vocab, config.hidden))
 
 
 def _add_layer(add: _Add, config: ModelConfig, layer: int) -> None:
@@ -164,7 +157,10 @@ def _add_layer(add: _Add, config: ModelConfig, layer: int) -> None:
     else:
         _add_attention(add, config, at, drop)
     add.norm(f"{at}.ffn_norm", config.hidden)
-    _add_ffn(add, config, at, drop)
+    if config.has_experts(layer):
+        _add_experts(add, config, at, drop)
+    else:
+        _add_ffn(add, f"{at}.mlp", config.ffn_inter(layer), config.hidden, drop=drop)
 
 
 def _add_attention(add: _Add, config: ModelConfig, at: str, drop: int) -> None:
@@ -192,17 +188,21 @@ def _add_gdn(add: _Add, config: ModelConfig, at: str, drop: int) -> None:
     add.matrix(f"{at}.out_proj", (hidden, value_heads * value_width), drop=drop)
 
 
-def _add_ffn(add: _Add, config: ModelConfig, at: str, drop: int) -> None:
-    hidden = config.hidden
-    stack: tuple[int, ...] = ()
-    ffn = f"{at}.mlp"
-    if config.family == "moe":
-        power = generator.router_exponent(hidden)
-        add.floats(f"{at}.router", (config.experts, hidden), power)
-        stack, ffn = (config.experts,), f"{at}.experts"
-    add.matrix(f"{ffn}.gate", (*stack, config.inter, hidden))
-    add.matrix(f"{ffn}.up", (*stack, config.inter, hidden))
-    add.matrix(f"{ffn}.down", (*stack, hidden, config.inter), drop=drop)
+def _add_experts(add: _Add, config: ModelConfig, at: str, drop: int) -> None:
+    hidden, power = config.hidden, generator.router_exponent(config.hidden)
+    add.floats(f"{at}.router", (config.experts, hidden), power)
+    _add_ffn(add, f"{at}.experts", config.inter, hidden, (config.experts,), drop)
+    if config.shared_inter:
+        add.floats(f"{at}.shared_gate", (1, hidden), power)
+        _add_ffn(add, f"{at}.shared", config.shared_inter, hidden, drop=drop)
+
+
+def _add_ffn(
+    add: _Add, ffn: str, inter: int, hidden: int, stack: tuple[int, ...] = (), drop: int = 0
+) -> None:
+    add.matrix(f"{ffn}.gate", (*stack, inter, hidden))
+    add.matrix(f"{ffn}.up", (*stack, inter, hidden))
+    add.matrix(f"{ffn}.down", (*stack, hidden, inter), drop=drop)
 
 
 class _Recipes:

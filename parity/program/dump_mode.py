@@ -7,19 +7,23 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from parity.dump import Dump
+from parity.dump import CONTROL, Dump
 from parity.dumps.reader import parse_dump
 from parity.errors import InputError, NotRunError
+from parity.model.model import Model
+from parity.model.opening import path_of, weights_of
 from parity.program.codec import PROTOCOL
 from parity.program.process import MORE_OUTPUT, Process, ending
 from parity.runs.run import Run
 from parity.spec import ProgramSpec
 
 # What a program is told of the run, and does not see in line mode.
-TOLD = tuple(
+_ALWAYS = tuple(
     f"PARITY_{name}"
     for name in ("DUMP", "MODEL", "TOKENS", "PREFILL", "N", "FIELDS", "HASH", "DUMP_PREFILL")
 )
+REAL_IDS = "PARITY_REAL_IDS"
+TOLD = (*_ALWAYS, REAL_IDS)
 BY_ITSELF = "run it by itself, with PARITY_DUMP set to a file name"
 PLAIN_FILE = "let it write a plain file under the name in PARITY_DUMP"
 
@@ -37,11 +41,31 @@ def program_dump(spec: ProgramSpec, run: Run, fed: Sequence[int]) -> Dump:
     return dump
 
 
+def told_model(model: Model) -> str:
+    """What a program is told of a model: the absolute path of one in files, else its label.
+
+    Raises InputError for a model that its path does not say, and for a path of several lines.
+    """
+    path = path_of(model)
+    if path is None:
+        return model.label
+    if weights_of(model) == "q4":
+        raise InputError(
+            "--weights q4: a program is told the path of a model, not how to quantise it",
+            "leave --weights out, or give a GGUF file of Q4_0 matrices",
+        )
+    if CONTROL.search(str(path)):
+        raise InputError(
+            f"--model {str(path)!r}: a program is told a path of one line", "give it another name"
+        )
+    return str(path)
+
+
 def program_environment(run: Run, fed: Sequence[int], path: Path) -> dict[str, str]:
     """What a program is told of the run: it writes the dump file ``path`` (PARITY_DUMP)."""
     values = (
         str(path),
-        run.model.label,
+        told_model(run.model),
         ",".join(map(str, [*run.prompt, *fed])),
         str(run.start),
         str(run.n),
@@ -49,7 +73,9 @@ def program_environment(run: Run, fed: Sequence[int], path: Path) -> dict[str, s
         run.hash_name,
         "1" if run.dump_prefill else "0",
     )
-    return {**dict(zip(TOLD, values, strict=True)), "PARITY_PROTOCOL": str(PROTOCOL)}
+    real_ids = run.model.config.real_ids
+    padded = {REAL_IDS: str(real_ids)} if real_ids else {}
+    return {**dict(zip(_ALWAYS, values, strict=True)), **padded, "PARITY_PROTOCOL": str(PROTOCOL)}
 
 
 def _execute(spec: ProgramSpec, told: dict[str, str], path: Path) -> None:

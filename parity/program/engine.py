@@ -17,6 +17,7 @@ from parity.model.config import ModelConfig
 from parity.model.model import Model
 from parity.program import codec
 from parity.program.codec import Hello, Row
+from parity.program.dump_mode import told_model
 from parity.program.reply import CHECK, Reply
 from parity.program.talk import Talk
 from parity.protocol import PROTOCOL, Engine, EngineSettings, Plan, Step
@@ -86,7 +87,7 @@ class ProgramEngine:
                 f"tokens ({config.vocab:,})",
                 "choose a --model with fewer tokens",
             )
-        self._do(f"load {positions} {model.label}")
+        self._do(f"load {positions} {told_model(model)}")
         self._pos, self._marked, self._tap = 0, 0, "-"
         self._weights: dict[str, tuple[TensorType, int]] = {}
         if "weights" in self.hello.capabilities:

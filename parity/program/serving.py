@@ -24,6 +24,7 @@ from parity.errors import ParityError
 from parity.fnv import BASES
 from parity.keys import Key
 from parity.program.codec import PROTOCOL, entry_of, part_array, part_lines
+from parity.runs.run import greedy
 
 _CAPABILITIES = {
     "rows": ("rows",),
@@ -59,7 +60,8 @@ class Served(Protocol):
         ...
 
     def load(self, model: str, positions: int, /) -> None:
-        """Load the model (``moe-tiny seed 7``) and make a KV cache of ``positions`` rows."""
+        """Load the model (``moe-tiny seed 7``, or the path of a GGUF file or a folder) and make a
+        KV cache of ``positions`` rows."""
         ...
 
     def reset(self) -> None:
@@ -87,6 +89,14 @@ def serve(engine: Served) -> None:
         _answer(_Requests(engine), sys.stdin, replies)
 
 
+def model_label(told: str) -> str:
+    """What headers call a model that a program is told: of a path its name, as parity does."""
+    path = Path(told)
+    if not path.is_absolute():
+        return told
+    return f"{path.name} f32" if path.is_dir() else path.name
+
+
 def write_told_dump(engine: Served, told: Mapping[str, str]) -> None:
     """Dump mode: run what ``told`` (PARITY_TOKENS and so on) says, and write the dump."""
     tokens = [int(token) for token in told["PARITY_TOKENS"].split(",")]
@@ -95,9 +105,10 @@ def write_told_dump(engine: Served, told: Mapping[str, str]) -> None:
     tap = Tap(told["PARITY_FIELDS"].split(","), BASES[told["PARITY_HASH"]])
     engine.load(told["PARITY_MODEL"], len(tokens))
     logits = [engine.step(one, tap if pos >= first else Tap()) for pos, one in enumerate(tokens)]
-    choices = {pos: int(np.argmax(logits[pos])) for pos in range(prefill - 1, len(tokens))}
+    real_ids = int(told.get("PARITY_REAL_IDS", "0"))
+    choices = {pos: greedy(logits[pos], real_ids) for pos in range(prefill - 1, len(tokens))}
     header = {"hash": told["PARITY_HASH"], "engine": engine.name, "version": engine.version}
-    header |= {"model": told["PARITY_MODEL"], **engine.header}
+    header |= {"model": model_label(told["PARITY_MODEL"]), **engine.header}
     header |= {"tokens": told["PARITY_TOKENS"], "greedy": format_greedy(choices)}
     write_dump(Dump(header, {MAIN: tap.entries}), Path(told["PARITY_DUMP"]))
 
@@ -106,6 +117,8 @@ def _answer(requests: _Requests, lines: Iterable[str], replies: IO[str]) -> None
     stream = iter(lines)
     for line in stream:
         name, *words = line.split()
+        if name == "load":  # a path may hold blanks
+            words = line.rstrip("\n").split(" ", 2)[1:]
         method = getattr(requests, f"on_{name.replace('-', '_')}", None)
         told = [] if name != "set-state" else _until_end(stream)
         try:
@@ -145,8 +158,8 @@ class _Requests:
         lines += [] if vocab is None else [f"vocab {vocab}"]
         return [*lines, *(f"header {name} {value}" for name, value in engine.header.items())]
 
-    def on_load(self, positions: str, *model: str) -> list[str]:
-        self.engine.load(" ".join(model), int(positions))
+    def on_load(self, positions: str, model: str) -> list[str]:
+        self.engine.load(model, int(positions))
         self.tap, self.pos = Tap(), 0
         return []
 

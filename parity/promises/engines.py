@@ -48,7 +48,7 @@ def capture_matches_digests(bench: Bench) -> None:
         array = step.tensors[key]
         kind, wanted = (
             TensorType(dtype_name(array.dtype), array.shape),
-            field_type(config, key.field),
+            field_type(config, key.field, key.layer),
         )
         bench.require(kind == wanted, f"{key} is {wanted}, captured {kind}")
         same = fnv1a64_array(array) == digests[key]
@@ -156,7 +156,7 @@ def _check_moved_tensor(bench: Bench, key: Key) -> None:
 
 
 def _last_index(bench: Bench, key: Key) -> int:
-    return int(np.prod(field_type(bench.model.config, key.field).shape)) - 1
+    return int(np.prod(field_type(bench.model.config, key.field, key.layer).shape)) - 1
 
 
 def _injected(

@@ -5,9 +5,9 @@ Presenters of such a run come through the entry-point group ``parity.check_repor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from parity.status import Verdict
 
@@ -34,7 +34,8 @@ class Check:
 @dataclass(frozen=True)
 class CheckRun:
     """All claims of one run. ``verdict``: of the whole, which decides the exit status; ``word``:
-    what it is called where that is another word."""
+    what it is called where that is another word. ``records``: the objects of its JSON file, from
+    which all else was made."""
 
     name: str
     verdict: Verdict
@@ -44,6 +45,7 @@ class CheckRun:
     facts: dict[str, str] = field(default_factory=dict)
     seconds: float = 0.0
     word: str = ""
+    records: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def called(self) -> str:
@@ -80,7 +82,10 @@ def of_probes(
     verdict = worst([one.verdict for one in found])
     telling = next((check for check in checks if check.verdict is verdict), checks[0])
     names = " and ".join(check.name for check in checks)
-    return CheckRun(names, verdict, telling.said, checks, reproduce, seconds=seconds)
+    records = tuple(one.record() for one in found)
+    return CheckRun(
+        names, verdict, telling.said, checks, reproduce, seconds=seconds, records=records
+    )
 
 
 def _of_probe(found: Found, line: str) -> Check:

@@ -64,9 +64,9 @@ class Ladder:
             return ExitStatus.DIVERGED
         return status
 
-    def to_json(self, reproduce: str) -> str:
-        """Versioned JSON text of this ladder (UTF-8, one object)."""
-        body = {
+    def record(self, reproduce: str) -> dict[str, Any]:
+        """The object of the JSON file."""
+        return {
             "format": FORMAT,
             "version": VERSION,
             "status": int(self.status),
@@ -76,7 +76,10 @@ class Ladder:
             "reproduce": reproduce,
             "seconds": self.seconds,
         }
-        return json.dumps(body, indent=1) + "\n"
+
+    def to_json(self, reproduce: str) -> str:
+        """Versioned JSON text of this ladder (UTF-8, one object)."""
+        return json.dumps(self.record(reproduce), indent=1) + "\n"
 
 
 def climb(ref: Side, open_rung: Opener, run: Run, seed: int) -> Ladder:
@@ -97,9 +100,10 @@ def follow(side: Side, run: Run) -> dict[int, int]:
     """The choice at each position from P - 1 on, each fed back to the side that made it."""
     side.engine.reset()
     logits = side.engine.prefill(run.prompt)[-1].logits
-    choices = {run.start - 1: greedy(logits)}
+    real_ids = run.model.config.real_ids
+    choices = {run.start - 1: greedy(logits, real_ids)}
     for pos in range(run.start, run.positions):
-        choices[pos] = greedy(side.engine.step(choices[pos - 1]).logits)
+        choices[pos] = greedy(side.engine.step(choices[pos - 1]).logits, real_ids)
     return choices
 
 

@@ -7,22 +7,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Protocol
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Protocol
 
+from parity.errors import InputError
+from parity.kinds import misfit
+from parity.model.generator import prompt_tokens
 from parity.model.model import Model
 from parity.runs.run import Side
 from parity.status import Verdict
 
 FORMAT = "parity-probe"
-VERSION = 3
+VERSION = 4
+OLDEST = 3  # told no blocks, drafts, prompts fed and controls, and no line to make it again
 
 
 @dataclass(frozen=True)
 class Ask:
     """What the user wants. ``sizes``: values of M. ``starts``: first positions of a block.
     ``models``: one per seed. ``more``: further steps compared after each block. ``chunks``: sizes
-    a prompt is cut into. ``reproduce``: the command line as typed."""
+    a prompt is cut into. ``reproduce``: the command line as typed. ``prompt``: the first ids that
+    are fed; ``tokenizer``: digest of what made them of a text."""
 
     sizes: tuple[int, ...]
     starts: tuple[int, ...]
@@ -30,6 +35,13 @@ class Ask:
     more: int = 8
     chunks: tuple[int, ...] = ()
     reproduce: str = ""
+    prompt: tuple[int, ...] = ()
+    tokenizer: str = ""
+
+    def tokens(self, model: Model, count: int) -> list[int]:
+        """``count`` ids to feed: the prompt's, then those that the model's seed draws."""
+        drawn = prompt_tokens(int(getattr(model, "seed", 0)), count, model.config.ids)
+        return [*self.prompt, *drawn[len(self.prompt) :]][:count]
 
 
 @dataclass(frozen=True)
@@ -64,6 +76,84 @@ class Cost:
         )
 
 
+@dataclass(frozen=True)
+class Block:
+    """``m`` rows from position ``pos`` on, held against as many single steps.
+
+    ``how``: "rows"; "rows without a tap" and "single steps without a tap" are held against single
+    steps with one. ``logits``, ``keys``: by row, how many logits differ as uint32 (None: the row is
+    absent) and how many keys are not the same. ``state``: the first part of the state afterwards
+    that differs; ``further``: the first key of a further step that does; "" where equal.
+    ``asked``: False for a size that was tried to find the smallest that fails. ``telling``: the
+    verdict tells of this one.
+    """
+
+    seed: int
+    m: int
+    pos: int
+    how: str
+    verdict: Verdict
+    logits: list[int | None]
+    keys: list[int] = field(default_factory=list)
+    state: str = ""
+    further: str = ""
+    first: str | None = None
+    asked: bool = True
+    telling: bool = False
+
+
+@dataclass(frozen=True)
+class Draft:
+    """``m`` tokens tried and taken back. ``what``: how many were taken again, or another check.
+    ``cells``: what was compared, "" where equal. ``problem``: what is wrong, "" for nothing."""
+
+    seed: int
+    m: int
+    what: str
+    cells: dict[str, str]
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Fed:
+    """A prompt in chunks of ``size``. ``way``: how they were fed. ``keys``, ``equal``: keys
+    compared. ``problem``: what differs; ``refused``: why it was not run."""
+
+    seed: int
+    size: int
+    way: str
+    keys: int = 0
+    equal: int = 0
+    problem: str = ""
+    refused: str = ""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule that was put to the test. ``problem``: how it was broken, "" where it holds."""
+
+    seed: int
+    what: str
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A planted fault that the probe must see. ``fired``: it was seen, at its place."""
+
+    name: str
+    fired: bool
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table of what is equal: ``rows`` under ``heads``, the first cell of each names it."""
+
+    heads: list[str]
+    rows: list[list[str]]
+
+
 @dataclass
 class Found:
     """Result of one probe.
@@ -72,7 +162,9 @@ class Found:
     ``facts``: label and text. ``about``: the engine that ran last, by the names of a dump's header,
     its compiled code and packages among them; empty where none was opened. ``brief``: the one line
     of ``-q`` after the verdict. ``first``: tag of the first differing key. ``failing``: the options
-    that reproduce a failure. ``compared``: keys compared.
+    that reproduce a failure. ``compared``: keys compared. ``blocks``, ``grid`` with ``drafts`` and
+    ``rules``, ``fed``: what isodiff, rollback and chunks compared, one by one; ``controls``: what
+    was planted. ``command``: makes the whole run again, ``reproduce`` the failure.
     """
 
     name: str
@@ -87,10 +179,63 @@ class Found:
     table: list[str] = field(default_factory=list)
     costs: list[Cost] = field(default_factory=list)
     about: dict[str, str] = field(default_factory=dict)
+    claim: str = ""
+    blocks: list[Block] = field(default_factory=list)
+    grid: Grid | None = None
+    drafts: list[Draft] = field(default_factory=list)
+    rules: list[Rule] = field(default_factory=list)
+    fed: list[Fed] = field(default_factory=list)
+    controls: list[Planted] = field(default_factory=list)
+    command: str = ""
+    reproduce: str = ""
+    seconds: float = 0.0
+
+    def record(self) -> dict[str, Any]:
+        """The object that stands in the JSON file."""
+        return {"format": FORMAT, "version": VERSION, **asdict(self)}
 
     def to_json(self) -> str:
         """Versioned JSON text."""
-        return json.dumps({"format": FORMAT, "version": VERSION, **asdict(self)}, indent=1) + "\n"
+        return json.dumps(self.record(), indent=1) + "\n"
+
+    @classmethod
+    def of_record(cls, record: dict[str, Any], where: str) -> Found:
+        """Read what ``record`` gave, of this version or an older one that is known; raises
+        InputError naming ``where``."""
+        version = record.get("version")
+        if version not in range(OLDEST, VERSION + 1):
+            raise InputError(
+                f"{where}: version {version} of {FORMAT}, this parity reads {OLDEST} to {VERSION}",
+                "render it with the parity that wrote it",
+            )
+        body = {name: part for name, part in record.items() if name not in ("format", "version")}
+        try:
+            found = _found(body)
+            misplaced = misfit(found, cls)
+        except (TypeError, ValueError, AttributeError, KeyError) as error:
+            problem = f"{where}: damaged: an unknown field, or a value of another kind"
+            raise InputError(problem, "run the probe again") from error
+        if misplaced is not None:
+            problem = f"{where}: damaged: {misplaced}: a value of another kind"
+            raise InputError(problem, "run the probe again")
+        return found
+
+
+_PARTS: dict[str, Any] = {
+    **{"blocks": Block, "drafts": Draft, "rules": Rule, "fed": Fed},
+    **{"controls": Planted, "costs": Cost},
+}
+
+
+def _found(body: dict[str, Any]) -> Found:
+    parts: dict[str, Any] = {
+        name: [kind(**one) for one in body.pop(name, [])] for name, kind in _PARTS.items()
+    }
+    parts["blocks"] = [replace(one, verdict=Verdict(one.verdict)) for one in parts["blocks"]]
+    grid, verdict = body.pop("grid", None), Verdict(body.pop("verdict"))
+    facts = [(label, text) for label, text in body.pop("facts")]
+    grid = None if grid is None else Grid(**grid)
+    return Found(verdict=verdict, facts=facts, grid=grid, **parts, **body)
 
 
 class OpenSide(Protocol):

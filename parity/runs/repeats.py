@@ -45,12 +45,12 @@ class Worst:
 
 
 class Runs:
-    """Run 1 and what became of the others: how many differ, and which one the earliest."""
+    """Run 1 and what became of the others: where each differs, and which one the earliest."""
 
     def __init__(self, first: SideRun) -> None:
         self.first = self.latest = first
         self.count = 1
-        self.differ = 0
+        self.places: list[str] = []  # of each further run, "" for one that is run 1
         self.worst: Worst | None = None
         self._order = KeyOrder(entry.key for entry in first.dump.entries)
 
@@ -59,9 +59,9 @@ class Runs:
         self.count += 1
         self.latest = again
         found = self._unlike(again, other_weights)
+        self.places.append("" if found is None else found.place)
         if found is None:
             return
-        self.differ += 1
         if self.worst is None or found.rank < self.worst.unlike.rank:
             self.worst = Worst(self.count, found, again)
 
@@ -133,7 +133,7 @@ def _tree(done: Runs, role: str) -> Tree:
     if not tree.states:
         tree.notes.append("states not compared: the engine lacks the capability 'state'")
     if worst is None:
-        tree.stability = Stability(done.count)
+        tree.stability = Stability(done.count, places=done.places)
     else:
         _call_unstable(tree, done, worst, role)
     former = "run 1" if done.count == 2 else f"runs 1 to {done.count - 1}, with a reset between,"
@@ -144,9 +144,10 @@ def _tree(done: Runs, role: str) -> Tree:
 def _call_unstable(tree: Tree, done: Runs, worst: Worst, role: str) -> None:
     place, number = worst.unlike.place, worst.number
     of_runs = compare_dumps(done.first.dump, worst.again.dump)
-    tree.stability = Stability(done.count, role, place, number, of_runs)
+    tree.stability = Stability(done.count, role, place, number, of_runs, done.places)
     tree.verdict, tree.level = Verdict.UNSTABLE, Level.NONE
     tree.first = place if worst.unlike.rank[0] == _KEY else None
     what = {_WEIGHTS: "", _START: "start state ", _KEY: "", _END: "end state "}
     tree.reason = f"not repeatable, first at {what[worst.unlike.rank[0]]}{place} in run {number}"
-    tree.notes.append(f"{done.differ:,} of {done.count - 1:,} repeats are not run 1")
+    differ = sum(bool(where) for where in done.places)
+    tree.notes.append(f"{differ:,} of {done.count - 1:,} repeats are not run 1")

@@ -21,6 +21,7 @@ from parity.errors import NotRunError
 from parity.families import count_keys, dumped_fields
 from parity.fnv import BASES
 from parity.model.model import Model, model_digest
+from parity.model.opening import source_of
 from parity.protocol import Engine, EngineSettings, Plan, Step
 
 State = dict[str, np.ndarray]
@@ -32,7 +33,7 @@ class Run:
     """Settings of a run. ``prompt`` stands at positions 0 .. P-1, then ``n`` steps are dumped.
 
     ``prefill``: "own" or "ref". ``tokens_from``: "ref" or "own". ``hash_name``: a name of
-    ``parity.fnv.BASES``.
+    ``parity.fnv.BASES``. ``tokenizer``: digest of what made the prompt of a text, else "".
     """
 
     model: Model
@@ -43,6 +44,7 @@ class Run:
     tokens_from: str = "ref"
     extra_fields: tuple[str, ...] = ()
     hash_name: str = "fnv1a64"
+    tokenizer: str = ""
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -131,12 +133,13 @@ class Interrupted(KeyboardInterrupt):
         self.done = done
 
 
-def greedy(logits: np.ndarray) -> int:
+def greedy(logits: np.ndarray, real_ids: int) -> int:
     """The lowest id among the maxima; -0 equals +0 (contract 7).
 
-    With a NaN among them it is the first NaN's id: such a run stops after the step (1.10).
+    ``real_ids``: ids from here on are padding and never win; 0: none is. With a NaN among the
+    others it is the first NaN's id: such a run stops after the step (1.10).
     """
-    return int(np.argmax(logits))
+    return int(np.argmax(logits[: real_ids or None]))
 
 
 def tokens_for_dut(run: Run, ref_fed: Sequence[int]) -> Sequence[int]:
@@ -235,10 +238,11 @@ class _Collected:
         return choice
 
     def _choose(self, step: Step, position: int) -> int:
+        choice = greedy(step.logits, self.run.model.config.real_ids)
         # With the ref's state handed over, the dut has no choice of its own before P.
         if position >= self.run.start or self.run.prefill == "own":
-            self.choices[position] = greedy(step.logits)
-        return greedy(step.logits)
+            self.choices[position] = choice
+        return choice
 
     def _check(self, step: Step) -> None:
         bad = next((entry for entry in step.entries if entry.nonfinite), None)
@@ -259,9 +263,11 @@ def _header(side: Side, run: Run, result: SideRun, stopped: str) -> dict[str, st
         "variants": ",".join(variants) or "none",
         "family": config.family,
         "model": run.model.label,
+        **_source(run.model),
         "kv": config.kv,
         **({"weights": f"{model_digest(config, side.weights):016x}"} if side.weights else {}),
         "tokens": ",".join(map(str, [*run.prompt, *result.fed])),
+        **({"tokenizer": run.tokenizer} if run.tokenizer else {}),
         "prefill": f"{run.start} {run.prefill}",
         "fields": ",".join(run.extra_fields) or "default",
         PACKAGES: packages_of(engine),
@@ -269,3 +275,9 @@ def _header(side: Side, run: Run, result: SideRun, stopped: str) -> dict[str, st
         "greedy": format_greedy(result.choices),
     }
     return {**header, "stopped": stopped} if stopped else header
+
+
+def _source(model: Model) -> dict[str, str]:
+    """Format of the file a model was read from and how it stores its tensors; of a preset none."""
+    source = source_of(model)
+    return {} if source is None else {"source": source.format, "stored": source.stored}

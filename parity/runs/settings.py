@@ -1,9 +1,10 @@
-"""Settings of a run from a preset, a seed and a prompt: refused before anything is loaded."""
+"""Settings of a run from a model, a seed and a prompt: refused before anything is loaded."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from parity.errors import InputError
@@ -19,9 +20,12 @@ _TOKEN = re.compile("[0-9]{1,18}")
 def run_settings(
     *,
     model: str | Model,
-    weights: str = "q4",
+    weights: str | None = None,
     seed: int = 7,
     tokens: Sequence[int] | None = None,
+    prompt: str | None = None,
+    prompt_file: Path | None = None,
+    tokenizer: Path | None = None,
     n: int = 4,
     fields: Sequence[str] = (),
     dump_prefill: bool = False,
@@ -31,12 +35,15 @@ def run_settings(
 ) -> Run:
     """Settings of a run; refuses what cannot be run before anything is.
 
-    ``model``: a preset's name, or a model that is taken as it is. ``tokens``: the prompt, by
-    default PROMPT_LENGTH ids from the seed. ``fields``: optional fields or groups, ``ffn``.
+    ``model``: a preset's name, a .gguf file or a model folder (``weights`` says how its matrices
+    are held), or a model that is taken as it is. ``tokens``: the prompt, by default PROMPT_LENGTH
+    ids from the seed; ``prompt`` or ``prompt_file``: its text, read by the model's tokenizer or by
+    the one in ``tokenizer``. ``fields``: optional fields or groups, ``ffn``.
     """
     from parity.model.checks import check_tokens
     from parity.model.generator import prompt_tokens
-    from parity.model.model import synthetic
+    from parity.model.opening import open_model
+    from parity.runs.prompts import Prompt, read_prompt
     from parity.runs.run import Run
 
     if dump_prefill and prefill == "ref":
@@ -45,22 +52,23 @@ def run_settings(
             "keys of the prompt",
             "leave one of the two out",
         )
-    made = synthetic(model, seed, weights) if isinstance(model, str) else model
+    made = open_model(model, seed=seed, weights=weights) if isinstance(model, str) else model
     if n < 1:
         raise InputError(f"--n {n}: nothing to decode", "give --n 1 or more")
-    if tokens is None:
-        tokens = prompt_tokens(seed, PROMPT_LENGTH, made.config.vocab)
-    check_tokens(made.config, tokens, 0, made.config.context)
-    check_tokens(made.config, (), len(tokens) + n, made.config.context)
+    read = read_prompt(made, tokens=tokens, text=prompt, file=prompt_file, tokenizer=tokenizer)
+    fed = read or Prompt(tuple(prompt_tokens(seed, PROMPT_LENGTH, made.config.ids)))
+    check_tokens(made.config, fed.ids, 0, made.config.context)
+    check_tokens(made.config, (), len(fed.ids) + n, made.config.context)
     run = Run(
         model=made,
-        prompt=tuple(tokens),
+        prompt=fed.ids,
         n=n,
         prefill=prefill,
         dump_prefill=dump_prefill,
         tokens_from=tokens_from,
         extra_fields=tuple(fields),
         hash_name=hash_name,
+        tokenizer=fed.tokenizer,
     )
     _ = run.fields  # an unknown field is refused here
     return run

@@ -50,13 +50,13 @@ def diff_sides(
     ``alias``: a file of rules for other names in a dut that is a file or a program."""
     from parity.runs.engine_diff import diff_engines
     from parity.runs.search import bisect_engines
-    from parity.runs.sides import open_side
+    from parity.runs.sides import open_sides
 
     ref, dut = specs
     if alias is not None and isinstance(dut, EngineSpec):
         raise InputError("--alias needs a dut that is a file or a program", "leave it out")
     if isinstance(ref, EngineSpec) and isinstance(dut, EngineSpec):
-        sides = (open_side("ref", ref, run, progress), open_side("dut", dut, run, progress))
+        sides = open_sides((ref, dut), run, progress)
         tree = (bisect_engines if bisect else diff_engines)(*sides, run, ask)
         if repro is not None and tree.verdict is not Verdict.SAME:
             from parity.explain.repro import save_repro

@@ -8,6 +8,8 @@ from parity.dump import Dump
 from parity.dumps.reader import read_dump
 from parity.dumps.tensor_files import is_tensor_path, read_tensors
 from parity.errors import InputError
+from parity.model.memory import Room, check_rooms
+from parity.model.watching import Watched
 from parity.program.dump_mode import program_dump
 from parity.program.engine import program_engine
 from parity.progress import Progress
@@ -21,6 +23,33 @@ from parity.variants import TIERS, VARIANTS, resolve
 def open_side(role: str, spec: Runnable, run: Run, progress: Progress) -> Side:
     """An opened engine with the model loaded. ``role``: "ref" or "dut"."""
     return load_side(role, spec, open_unloaded(spec, progress), run, progress)
+
+
+def open_sides(specs: tuple[Runnable, Runnable], run: Run, progress: Progress) -> tuple[Side, Side]:
+    """Ref and dut with the model loaded. NotRunError before anything is read where there is no
+    room for both."""
+    engines = open_pair(specs, run, progress)
+    ref, dut = (
+        load_side(role, spec, engine, run, progress)
+        for role, spec, engine in zip(("ref", "dut"), specs, engines, strict=True)
+    )
+    return ref, dut
+
+
+def open_pair(
+    specs: tuple[Runnable, Runnable], run: Run, progress: Progress
+) -> tuple[Engine, Engine]:
+    """Two engines without a model; NotRunError where there is no room for it in both."""
+    ref, dut = (open_unloaded(spec, progress) for spec in specs)
+    told = [(spec.text, _room(engine)) for spec, engine in zip(specs, (ref, dut), strict=True)]
+    check_rooms([(text, room) for text, room in told if room], run.model, run.positions)
+    return ref, dut
+
+
+def _room(engine: Engine) -> Room | None:
+    """Where an engine holds its model; None for one that does not tell."""
+    tell = getattr(engine, "room", None)
+    return None if tell is None else tell()
 
 
 def open_unloaded(spec: Runnable, progress: Progress) -> Engine:
@@ -53,8 +82,10 @@ def class_of(spec: Runnable) -> type[Engine]:
 
 def load_side(role: str, spec: Runnable, engine: Engine, run: Run, progress: Progress) -> Side:
     """The side of an opened engine, with the model loaded."""
-    engine.load(run.model, run.positions)
     label = f"{role} {spec.text}"
+    watched = Watched(run.model, label, progress)
+    engine.load(watched, run.positions)
+    watched.finish()
     return Side(
         role,
         spec.text,

@@ -217,7 +217,7 @@ class EngineRuns:
                 f"{name}: the engine lacks the capability {missing[0]!r}, needed for selftest",
                 "parity engines lists what each engine offers",
             )
-        prompt = prompt_tokens(seed, PROMPT, model.config.vocab)
+        prompt = prompt_tokens(seed, PROMPT, model.config.ids)
         self._run = Run(model, tuple(prompt), STEPS)
         engine.load(model, self._run.positions)
         self.key, self.spots = self._place(seed)

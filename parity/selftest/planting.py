@@ -16,7 +16,7 @@ from parity.selftest.faults import FAULTS, Fault, Want
 from parity.status import ExitStatus, Verdict
 from parity.tree import Tree
 
-FORMAT, VERSION = "parity-selftest", 1
+FORMAT, VERSION = "parity-selftest", 2
 NOT_FINITE = "not finite with the same bytes"  # how the reason of such a run begins
 
 
@@ -40,12 +40,14 @@ class Trial:
 
 @dataclass
 class Selftest:
-    """All trials. ``not_run``: levels that could not be tried, and why; ``seed``: of the keys."""
+    """All trials. ``not_run``: levels that could not be tried, and why; ``seed``: of the keys;
+    ``reproduce``: the command that makes them again (since version 2)."""
 
     seed: int
     trials: list[Trial] = field(default_factory=list)
     not_run: dict[str, str] = field(default_factory=dict)
     seconds: float = 0.0
+    reproduce: str = ""
 
     @property
     def missed(self) -> list[Trial]:

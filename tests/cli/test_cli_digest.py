@@ -291,4 +291,4 @@ def test_an_engine_that_cannot_run_leaves_a_record(
     monkeypatch.setattr("parity_cpu.engine.free_bytes", lambda: 1000)
     result, tree = against(made, "cpu", *SHORT, tmp=tmp_path)
     assert (result.status, result.stdout, tree.verdict) == (3, "", "not_run")
-    assert "1.4 MB of memory" in tree.reason
+    assert "1.4 MB of host memory" in tree.reason

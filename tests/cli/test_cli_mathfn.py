@@ -174,7 +174,7 @@ def test_red_a_damaged_result(tmp_path: Path) -> None:
     assert damaged.status == 2
     assert damaged.stderr.startswith(f"parity: {path}: damaged: ")
     path.write_text(text.replace('"version": 1', '"version": 9'))
-    assert "not version 1" in run_cli("report", str(path)).stderr
+    assert "version 9 of parity-mathfn, this parity reads 1" in run_cli("report", str(path)).stderr
     path.write_text(text)
     assert run_cli("report", str(path), "--format", "junit").status == 2
 

@@ -148,13 +148,13 @@ def test_rerun_leaves_out_what_writes_files(typed: str, line: str) -> None:
 def test_red_seconds_are_those_of_opening_the_sides_too(
     moved: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened = sides.open_side
+    loaded = sides.load_side
 
     def slow(*words: Any) -> Any:
         time.sleep(0.5)
-        return opened(*words)
+        return loaded(*words)
 
-    monkeypatch.setattr(sides, "open_side", slow)
+    monkeypatch.setattr(sides, "load_side", slow)
     assert replay(moved)[1].seconds >= 1.0
 
 

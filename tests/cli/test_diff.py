@@ -226,7 +226,7 @@ def test_default_dut_is_named_in_note_and_command(monkeypatch: pytest.MonkeyPatc
     assert tree.reproduce == "parity diff --tokens 1,2,3 --n 3 --dut cpu"
 
 
-def test_explicit_cuda_is_never_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_explicit_cuda_is_never_replaced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def absent(name: str) -> None:
         raise NotRunError(f"{name}: no device", "use --dut emu")
 
@@ -235,6 +235,10 @@ def test_explicit_cuda_is_never_replaced(monkeypatch: pytest.MonkeyPatch) -> Non
     )
     result = run_cli("diff", *SHORT, "--ref", "cuda", "--dut", "cuda")
     assert said(result) == (3, "", "parity: not run: cuda: no device\n  next: use --dut emu\n")
+    record, page = str(tmp_path / "run.json"), tmp_path / "run.html"
+    words = ("diff", *SHORT, "--ref", "cuda", "--json", record, "--html", str(page))
+    assert run_cli(*words).status == 3
+    assert f"The whole tree is in {record}." in page.read_text()
 
 
 # Dump files as sides.

@@ -121,7 +121,7 @@ def test_dump_into_a_device_is_no_overwriting() -> None:
 def test_red_output_is_refused_before_the_run(
     monkeypatch: pytest.MonkeyPatch, output: str, message: str, next_step: str
 ) -> None:
-    monkeypatch.setattr("parity.runs.sides.open_side", None)  # would fail if it were called
+    monkeypatch.setattr("parity.runs.sides.open_unloaded", None)  # would fail if it were called
     result = run_cli("dump", "-o", output, *SHORT)
     assert said(result) == (2, "", f"parity: {message}\n  next: {next_step}\n")
 
@@ -290,10 +290,29 @@ def test_report_carries_the_status_of_each_verdict(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said_of_it"),
     [
-        ("{", "not JSON, at line 1 column 2\n"),
+        ("{", "not JSON: cut short, the text ends inside line 1\n"),
+        ('{\n"a": "b', "not JSON: cut short, the text ends inside line 2\n"),
+        ("key value\n", "not JSON, at line 1 column 1\n"),
+        ("", "not JSON, at line 1 column 1\n"),
         ("[" + "9" * 5000 + "]", "not JSON: too large a number\n"),
-        ("[]", "not a parity-divergence file"),
-        ('{"format": "parity-divergence", "version": 9}', "version 9 of parity-divergence"),
+        ("[]", "no file of --json\n"),
+        ('{"format": "other"}', "no file of --json\n"),
+        (
+            '{"format": "parity-digest", "version": 1}',
+            "a parity-digest file, which has no report\n",
+        ),
+        (
+            '{"format": "parity-divergence", "version": 9}',
+            f"version 9 of parity-divergence, this parity reads 1 to {VERSION}\n"
+            "  next: update parity, or render it with the one that wrote it\n",
+        ),
+        (
+            '{"format": "parity-divergence", "version": 0}',
+            f"version 0 of parity-divergence, this parity reads 1 to {VERSION}\n"
+            "  next: make the run again\n",
+        ),
+        ('{"format": "parity-divergence", "version": "2"}', "damaged: its version is no number\n"),
+        ('{"format": "parity-divergence", "version": true}', "damaged: its version is no number\n"),
         (
             f'{{"format": "parity-divergence", "version": {VERSION}}}',
             "damaged: 'elements' is missing",

@@ -183,7 +183,7 @@ def test_no_command_shows_the_help_on_stderr() -> None:
     result = run_cli()
     assert (result.status, result.stdout) == (2, "")
     assert result.stderr.startswith("Usage: parity [OPTIONS] [COMMAND] [ARGS]...\n")
-    assert "Render a saved comparison again." in result.stderr
+    assert "Render a saved result again." in result.stderr
 
 
 @pytest.mark.parametrize("words", [("--help",), ("-h",), ("diff", "-h"), ("--version",)])
@@ -196,7 +196,7 @@ def test_help_is_no_error(words: tuple[str, ...]) -> None:
 def test_report_that_cannot_be_written_is_refused_before_the_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("parity.runs.sides.open_side", None)  # would fail if it were called
+    monkeypatch.setattr("parity.runs.sides.open_unloaded", None)  # would fail if it were called
     result = run_cli(*CPU, "--json", "/nonexistent/x.json")
     assert result.status == 2
     assert result.stderr.startswith("parity: /nonexistent/x.json: cannot be written: ")

@@ -261,7 +261,7 @@ def test_a_store_that_cannot_be_made_is_said_before_the_run(
     def opened(*_: object) -> None:
         raise AssertionError("an engine was opened")
 
-    monkeypatch.setattr("parity.runs.sides.open_side", opened)
+    monkeypatch.setattr("parity.runs.sides.open_unloaded", opened)
     folder = tmp_path / "absent" / "store"
     result = gate(tmp_path, "--store", str(folder))
     assert (result.status, result.stdout) == (2, "")

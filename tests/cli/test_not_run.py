@@ -25,4 +25,5 @@ def test_model_that_does_not_fit_is_not_run(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("parity_cpu.engine.free_bytes", lambda: 1000)
     result = run_cli("diff", *SHORT, "--dut", "cpu")
     assert result.status == 3
-    assert "cpu: moe-tiny needs 1.4 MB of memory, 0.0 MB are free" in result.stderr
+    assert "cpu and cpu: moe-tiny needs 2 x 1.4 MB = 2.8 MB of host memory (" in result.stderr
+    assert "), 0.0 MB are free\n" in result.stderr

@@ -207,6 +207,9 @@ def test_other_token_is_the_source_of_what_reads_the_embedding() -> None:
         ("dense-tiny", 1, "down", "l1_act", ""),
         ("moe-tiny", 1, "x", "l1_ores l1_topp l1_down", ""),
         ("dense-tiny", 1, "x", "l1_ores l1_down", ""),
+        ("next-tiny", 1, "gs", "l1_fnrm", ""),
+        ("next-tiny", 1, "sh", "l1_fnrm", ""),
+        ("next-tiny", 1, "x", "l1_ores l1_topp l1_down l1_gs l1_sh", ""),
         ("moe-tiny", None, "final_normed", "l3_x", ""),
     ],
 )

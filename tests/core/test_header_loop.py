@@ -390,6 +390,16 @@ def test_the_greedy_choice_is_the_lowest_of_equals(engine: Build, tmp_path: Path
 
 
 @pytest.mark.parametrize(
+    ("real_ids", "greedy"),
+    [("2", "1:1,2:0,3:0"), ("1", "1:0,2:0,3:0"), ("9", "1:1,2:2,3:2"), ("", "1:1,2:2,3:2")],
+)
+def test_padded_ids_never_win(engine: Build, tmp_path: Path, real_ids: str, greedy: str) -> None:
+    """The logits of position 2 are 2, 0, 5, 3; more real ids than logits are all of them."""
+    dumped(engine(), tmp_path / "d", REAL_IDS=real_ids)
+    assert read_dump(tmp_path / "d").header["greedy"] == greedy
+
+
+@pytest.mark.parametrize(
     ("told", "said"),
     [
         ({"TOKENS": "1,0,1"}, "PARITY_TOKENS: too few"),

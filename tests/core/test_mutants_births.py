@@ -36,7 +36,8 @@ def start(run: Run, state: object = None, weights: object = None) -> Any:
 
 def found_of(*visits: Visit, lacking: Sequence[str] = (), **forcing: Any) -> Any:
     """What a retrace found, with nothing that forcing lacks; 3 replays, of which 2 are its own."""
-    made: dict[str, Any] = {"lacking": "", "details": {}, "kernels": {}, "replays": 3, **forcing}
+    made: dict[str, Any] = {"lacking": "", "details": {}, "kernels": {}, "sources": {}}
+    made |= {"replays": 3, **forcing}
     return Found(SimpleNamespace(**made), 1, visits=list(visits), lacking=list(lacking))  # type: ignore[arg-type]
 
 
@@ -66,8 +67,10 @@ def test_births_are_put_into_the_tree() -> None:
         ("t3_l1_v", KeyState.MISSING),
     )
     detail, kernels = detail_of(), {"nrm": (["a"], ["b"])}
+    files = {"b": ("", "b.cu"), "a": ("a.py", "")}
     key = Key.parse("t3_l1_nrm")
-    name_births(tree, found_of(seen, details={key: detail}, kernels=kernels), (start(MOE),) * 2)
+    found = found_of(seen, details={key: detail}, kernels=kernels, sources=files)
+    name_births(tree, found, (start(MOE),) * 2)
     assert tree.births is not None
     (birth,) = tree.births.found
     assert birth == Birth(
@@ -88,6 +91,7 @@ def test_births_are_put_into_the_tree() -> None:
     told = tree.births
     assert (told.complete, told.reason, told.reruns, told.replays) == (True, "", 2, 2)
     assert (told.kernels, told.kernels is kernels) == (kernels, False)
+    assert list(told.sources.items()) == [("a", ("a.py", "")), ("b", ("", "b.cu"))]
     assert [(row.cause, row.source) for row in tree.keys] == [
         (Cause.BORN, ""),
         (Cause.MASKED, "t3_l1_nrm"),

@@ -23,7 +23,7 @@ SEED = 7
 DETAILED = "moe-tiny q4"  # the model whose every tensor is listed
 MODELS = (
     *(("moe-tiny", "q4"), ("moe-tiny", "f32"), ("dense-tiny", "q4"), ("dense-tiny", "f32")),
-    *(("hybrid-tiny", "q4"), ("moe-48", "q4")),
+    *(("hybrid-tiny", "q4"), ("moe-48", "q4"), ("next-tiny", "q4")),
 )
 STORED = {"float32": "f32", "uint16": "f16", "uint8": "u8"}
 
