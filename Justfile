@@ -48,6 +48,26 @@ mutants *args:
 bench *args:
     {{ python }} tests/bench/run.py "$@"
 
+# on an NVIDIA device: the hash, decode steps launched and replayed, with and without a dump
+bench-device *args:
+    {{ python }} tests/bench/device.py "$@"
+
+# each kernel's time on the device at the shapes of two models
+bench-kernels *args:
+    {{ python }} tests/bench/kernels.py "$@"
+
+# measure which tile of weight rows this device likes best and keep it
+tune *args:
+    {{ python }} tests/bench/tune.py "$@"
+
+# the CPU engine's products at the qwen3-30b-a3b shape, beside reading plain memory
+bench-cpu *args:
+    {{ python }} -m tests.bench.cpu "$@"
+
+# how fast an engine takes over a model file: FILE [--engine cuda]
+bench-loading *args:
+    {{ python }} tests/bench/loading.py "$@"
+
 # parity compare on 10 million lines, beside diff and pandas: time and memory
 bench-compare *args:
     {{ python }} tests/bench/compare.py "$@"

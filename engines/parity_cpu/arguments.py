@@ -50,7 +50,8 @@ class Ran:
 
     def call(self, field: str) -> Call:
         """What it did for ``field``."""
-        return Call(self.op, self.parts.get(field, self.parts.get("", ())))
+        told = self.parts.get(field, self.parts.get("", ()))
+        return Call(self.op, told, f"parity_cpu/ops/{self.op}.py")
 
 
 def watch(op: str, args: Sequence[Any], borrow: Elementary | None) -> Ran:
@@ -269,12 +270,17 @@ def _router_topk(
     return outputs
 
 
-# --- activations and gates: contract 1.9, 3.1, 3.2 ------------------------------------------------
+# --- activations and gates: contract 1.9, 2, 3.1, 3.2 ---------------------------------------------
 
 
 def _sigmoid(ask: Ask, x: Floats) -> Floats:
     values: Floats = ONE / (ONE + ask("expf", -x))
     return values
+
+
+def _shared_gate(ask: Ask, out: Array, x: Array, variants: int) -> Outputs:
+    weight = _sigmoid(ask, x)
+    return lambda: (weight,)
 
 
 def _swiglu(ask: Ask, out: Array, gate: Array, up: Array, variants: int) -> Outputs:
@@ -331,6 +337,7 @@ PARTS: Mapping[str, Mapping[str, Part]] = {
     "attention_int8": {"": _attention_int8},
     "attention_f32": {"": _attention_f32},
     "router_topk": {"": _router_topk},
+    "shared_gate": {"": _shared_gate},
     "swiglu": {"": _swiglu},
     "sigmoid_gate": {"": _sigmoid_gate},
     "silu_gate": {"": _silu_gate},

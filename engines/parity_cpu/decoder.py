@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from parity.model.config import ModelConfig
-from parity.model.layers import Gdn, layer, matrix
+from parity.model.layers import Gdn, head, layer, matrix
 from parity_cpu.attention_layer import attention_layer
 from parity_cpu.calls import Calls
 from parity_cpu.ffn_layer import ffn_layer
@@ -33,7 +33,7 @@ class Decoder:
         self.embed = matrix(tensors, "embed")
         self.layers = [layer(tensors, number, rates) for number in range(config.layers)]
         self.final_norm = tensors["final_norm"]
-        self.lm_head = matrix(tensors, "lm_head")
+        self.lm_head = head(tensors, config.tied)
 
     def forward(self, tokens: Sequence[int], pos: int, state: State, tap: Tap) -> np.ndarray:
         """M tokens at pos .. pos + M - 1; advances ``state``. Returns logits (M, vocab)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar
 
 import numba
@@ -23,7 +24,7 @@ from parity.model.checks import (
     no_mark,
 )
 from parity.model.loading import load_tensors
-from parity.model.memory import check_room, free_bytes
+from parity.model.memory import HOST, Room, check_room, free_bytes
 from parity.model.model import Model
 from parity.protocol import EngineSettings, Plan, Step
 from parity.variants import TIERS, VARIANTS, variant_mask
@@ -80,9 +81,13 @@ class Engine:
             "emulated": "no",
         }
 
+    def room(self) -> Room:
+        """Where models are held."""
+        return Room(HOST, free_bytes())
+
     def load(self, model: Model, positions: int) -> None:
         """Load every tensor, then make a cache of ``positions`` rows."""
-        check_room(self.name, model.config, free_bytes())
+        check_room(self.name, model, positions, self.room())
         jit.require_loaded_sources()
         forget_changed()
         self._announce_compiling()
@@ -107,9 +112,10 @@ class Engine:
     def weights(self) -> Mapping[str, tuple[TensorType, int]]:
         """Type and digest of every tensor held."""
         basis = BASES["fnv1a64"]
-        return {
-            name: (type_of(array), digest_of(array, basis)) for name, array in self._tensors.items()
-        }
+        with ThreadPoolExecutor(os.cpu_count()) as pool:  # one hash is a chain of its bytes
+            hashes = pool.map(lambda array: digest_of(array, basis), self._tensors.values())
+            told = zip(self._tensors.items(), hashes, strict=True)
+            return {name: (type_of(array), digest) for (name, array), digest in told}
 
     def reset(self) -> None:
         """Back to position 0: S and hist at +0.0; rows past the length are never read."""

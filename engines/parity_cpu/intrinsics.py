@@ -11,6 +11,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from parity_cpu.lanes import F32, fma_of_lanes
+
 Codegen = Callable[[Any, Any, Any, Any], Any]
 
 
@@ -35,10 +37,12 @@ def fma64(typingctx: Any, a: Any, b: Any, c: Any) -> Any:
 
 @_operation
 def fma32(typingctx: Any, a: Any, b: Any, c: Any) -> Any:
-    """fma32(a, b, c) -> a * b + c, float32, rounded once.
+    """fma32(a, b, c) -> a * b + c, float32 or lanes of it, rounded once.
 
     A processor without the instruction gets a call of the C library's fmaf, which rounds once too.
     """
+    if (a, b, c) == (F32, F32, F32):
+        return F32(F32, F32, F32), fma_of_lanes
     return types.float32(types.float32, types.float32, types.float32), _fma
 
 

@@ -16,7 +16,8 @@ WORTHWHILE = 1 << 20
 
 def useful_threads(config: ModelConfig) -> int:
     """One thread for small models, else all that Numba was given."""
-    wide = max(config.n_q * config.head_dim, config.top_k * config.inter)
+    chosen = max(config.top_k, 1) * config.inter
+    wide = max(config.n_q * config.head_dim, chosen, config.shared_inter, config.dense_inter)
     if wide * config.hidden < WORTHWHILE:
         return 1
     return int(numba.get_num_threads())

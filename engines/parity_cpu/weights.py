@@ -11,7 +11,8 @@ Tensors = dict[str, np.ndarray]
 Matrix = layers.Q4[np.ndarray] | layers.Floats[np.ndarray]
 Attention = layers.Attention[np.ndarray]
 Gdn = layers.Gdn[np.ndarray]
-Ffn = layers.Ffn[np.ndarray]
+Dense = layers.Dense[np.ndarray]
+Experts = layers.Experts[np.ndarray]
 
 
 def rates(a_log: np.ndarray) -> np.ndarray:

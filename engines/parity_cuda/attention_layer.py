@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from parity.variants import variant_mask
 from parity_cuda.backend import Buffer
-from parity_cuda.ops import padded
 from parity_cuda.rows import Rows
-from parity_cuda.state import Parts
+from parity_cuda.state import Parts, append_rows
 from parity_cuda.weights import Attention
-
-TWO_PASS = variant_mask(["two_pass"])
 
 
 def attention_layer(
@@ -60,30 +56,31 @@ def _query(rows: Rows, weights: Attention, nrm: Buffer) -> tuple[Buffer, Buffer 
 
 def _turn(rows: Rows, name: str, x: Buffer, freq: Buffer) -> Buffer:
     out = rows.f32(name, *x.shape[1:])
-    rows.ops.rope(out, x, freq, rows.pos, rows.variants)
+    rows.ops.rope(out, x, freq, rows.place, rows.variants)
     return out
 
 
 def _store(rows: Rows, number: int, part: str, x: Buffer, parts: Parts) -> None:
     """Append M rows to K or V: int8 with their scales, or f32 as they are (contract 1.6)."""
-    target = parts[part][rows.pos : rows.pos + rows.count]
     if f"{part}s" not in parts:
-        rows.ops.backend.copy(target, x)
-        rows.show(number, part, target)
+        rows.show(number, part, x)
+        append_rows(rows.ops.backend, parts[part], x, rows.place)
         return
-    scales = parts[f"{part}s"][rows.pos : rows.pos + rows.count]
-    rows.ops.quant8(target, scales, x, rows.variants)
-    rows.show(number, part, target)
+    made = rows.pool.take(f"{part}8", rows.count, x.shape[1:], np.int8)
+    scales = rows.f32(f"{part}8_scale", rows.config.n_kv)
+    rows.ops.quant8(made, scales, x, rows.variants)
+    rows.show(number, part, made)
     rows.show(number, f"{part}s", scales)
+    append_rows(rows.ops.backend, parts[part], made, rows.place)
+    append_rows(rows.ops.backend, parts[f"{part}s"], scales, rows.place)
 
 
 def _attend(rows: Rows, q: Buffer, parts: Parts) -> Buffer:
     """Row m of the query over rows 0 .. pos + m of the cache (contract 1.8)."""
     config = rows.config
     out, scale = rows.f32("attn", *q.shape[1:]), np.float32(config.sm_scale)
-    # two_pass alone needs the scores of all keys at once.
-    keys = padded(rows.positions) if rows.variants & TWO_PASS else 1
-    last = (scale, rows.pos, rows.variants, rows.f32("scores", config.n_q, 2 * keys))
+    scores = rows.pool.take_shared("scores", rows.count, (config.n_q, rows.positions), np.float32)
+    last = (scale, rows.place, rows.variants, scores)
     if "ks" not in parts:
         rows.ops.attention_f32(out, q, parts["k"], parts["v"], *last)
         return out

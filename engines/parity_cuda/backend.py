@@ -7,18 +7,23 @@ and ``reshape``; they are C-contiguous wherever a kernel sees them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 Buffer = Any
+Recorded = Any  # what a backend makes of a record; only that backend can replay it
 
 
 class Backend(Protocol):
-    """One device, opened, with the kernels loaded. ``counts``: launches by kernel name."""
+    """One device, opened, with the kernels loaded. ``counts``: launches by kernel name, those of a
+    replay included. ``graph``: whether steps are recorded and replayed. ``processors``: blocks that
+    run side by side, or so."""
 
     counts: Counter[str]
+    graph: bool
+    processors: int
 
     def info(self) -> Mapping[str, str]:
         """Header values: device, driver, compiler, options, kernels, emulated."""
@@ -65,4 +70,13 @@ class Backend(Protocol):
         shared: int = 0,
     ) -> None:
         """Launch one kernel; arrays pass their address, NumPy scalars their value."""
+        ...
+
+    def record(self, run: Callable[[], None]) -> Recorded:
+        """What ``run`` launches, copies and zeroes on the device, with the arguments of now; none
+        of it is done yet. It may not make memory, nor move bytes from or to the host."""
+        ...
+
+    def replay(self, recorded: Recorded) -> None:
+        """Do what was recorded, in order, in what the buffers hold by now."""
         ...

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from parity.builds.provenance import COMPILED, PACKAGES, packages
-from parity.errors import NotRunError
+from parity.errors import NotRunError, ParityBug
 from parity.model.checks import check_options
 from parity.protocol import EngineSettings
 from parity_cuda import nvrtc
+from parity_cuda.graph import GRAPH, wants_graph
 from parity_cuda.sources import kernel_sources, sources_digest
 
 DEVICE_TO_DEVICE = 3  # cudaMemcpyKind
+FREE_SHARED = 48 * 1024  # bytes of dynamic shared memory that a kernel gets without asking
 
 
 def open_cupy() -> Any:
@@ -46,18 +49,23 @@ class CupyBackend:
     """Device 0, or the one of CUDA_VISIBLE_DEVICES."""
 
     def __init__(self, settings: EngineSettings, sources: Mapping[str, str] | None = None) -> None:
-        check_options("cuda", settings.options, ())
+        check_options("cuda", settings.options, (GRAPH,))
+        self.graph = wants_graph("cuda", settings.options, default=True)
         self._cupy = open_cupy()
         texts = kernel_sources() if sources is None else dict(sources)
         device = self._cupy.cuda.Device()
         self._arch = f"sm_{device.compute_capability}"
+        self.processors = int(device.attributes["MultiProcessorCount"])
         path, _ = nvrtc.cached_cubin(texts, self._arch)
         self._module = self._cupy.RawModule(path=str(path))
         self.counts: Counter[str] = Counter()
         self._functions: dict[str, Any] = {}
+        self._allowed: dict[str, int] = {}
         self._digest = sources_digest(texts)
         self._code = nvrtc.code_digest(path)
-        self._stream = self._cupy.cuda.get_current_stream()
+        self._stream = _stream(self._cupy)
+        self._stream.use()
+        self._recording: Counter[str] | None = None
 
     def info(self) -> Mapping[str, str]:
         """Device, driver and compiler."""
@@ -81,16 +89,19 @@ class CupyBackend:
 
     def empty(self, shape: Sequence[int], dtype: type) -> Any:
         """Plain device memory of CuPy's pool (cudaMalloc)."""
+        self._refuse_in_record("memory")
         return self._cupy.empty(tuple(shape), dtype)
 
     def upload(self, array: np.ndarray) -> Any:
         """Host to device."""
+        self._refuse_in_record("an upload")
         buffer = self._cupy.empty(array.shape, array.dtype)
         buffer.set(np.ascontiguousarray(array))
         return buffer
 
     def download(self, buffer: Any) -> np.ndarray:
         """Device to host; waits for the stream."""
+        self._refuse_in_record("a download")
         return np.asarray(buffer.get())
 
     def copy(self, target: Any, source: Any) -> None:
@@ -101,6 +112,7 @@ class CupyBackend:
 
     def write(self, target: Any, array: np.ndarray) -> None:
         """Host to device, into an existing buffer."""
+        self._refuse_in_record("a write")
         target.set(np.ascontiguousarray(array))
 
     def zero(self, target: Any) -> None:
@@ -119,10 +131,42 @@ class CupyBackend:
         args: Sequence[Any],
         shared: int = 0,
     ) -> None:
-        """Launch on the current stream."""
+        """Launch on the engines' stream."""
         function = self._functions.get(kernel)
         if function is None:
             function = self._functions[kernel] = self._module.get_function(kernel)
-        self.counts[kernel] += 1
+        if shared > max(FREE_SHARED, self._allowed.get(kernel, 0)):
+            function.max_dynamic_shared_size_bytes = self._allowed[kernel] = shared
+        counts = self.counts if self._recording is None else self._recording
+        counts[kernel] += 1
         shape = block if isinstance(block, tuple) else (block,)
         function(tuple(grid), shape, tuple(args), shared_mem=shared)
+
+    def record(self, run: Callable[[], None]) -> tuple[Any, Counter[str]]:
+        """A CUDA graph, captured from the stream, and its launches by kernel."""
+        launches: Counter[str] = Counter()
+        self._recording = launches
+        self._stream.begin_capture()
+        try:
+            run()
+        finally:
+            graph = self._stream.end_capture()
+            self._recording = None
+        return graph, launches
+
+    def replay(self, recorded: tuple[Any, Counter[str]]) -> None:
+        """One launch of the graph."""
+        graph, launches = recorded
+        graph.launch(self._stream)
+        self.counts += launches
+
+    def _refuse_in_record(self, what: str) -> None:
+        if self._recording is not None:
+            raise ParityBug(f"cuda: {what} is asked for while a step is recorded")
+
+
+@cache
+def _stream(cupy: Any) -> Any:
+    """The one stream of all engines of this process: the default one cannot be captured. Kept for
+    good, since CuPy's current stream must outlive who made it current."""
+    return cupy.cuda.Stream()

@@ -9,7 +9,7 @@ import numpy as np
 
 from parity.model.checks import MOST_ROWS
 from parity.model.config import ModelConfig
-from parity.model.layers import Gdn, layer, matrix
+from parity.model.layers import Gdn, head, layer, matrix
 from parity_cuda.attention_layer import attention_layer
 from parity_cuda.backend import Backend, Buffer
 from parity_cuda.ffn_layer import ffn_layer
@@ -20,6 +20,7 @@ from parity_cuda.products import embedding, matvec
 from parity_cuda.rows import Rows
 from parity_cuda.state import State
 from parity_cuda.tap import Tap
+from parity_cuda.tuning import kept_tuning
 from parity_cuda.weights import Tensors, rates
 
 
@@ -39,30 +40,35 @@ class Decoder:
     ) -> None:
         self.backend, self.config, self.variants = backend, config, variants
         self.positions = positions
-        self.ops = Ops(backend)
+        self.ops = Ops(backend, kept_tuning(backend.info()["device"], backend.processors))
         self.one = Pool(backend, 1)
         self.many = Pool(backend, MOST_ROWS)
+        self.given = backend.empty((1 + MOST_ROWS,), np.int32)  # the position, then token ids
         self.inv_freq = tensors["inv_freq"]
         self.embed = matrix(tensors, "embed")
         self.layers = [
             layer(tensors, number, partial(rates, self.ops)) for number in range(config.layers)
         ]
         self.final_norm = tensors["final_norm"]
-        self.lm_head = matrix(tensors, "lm_head")
+        self.lm_head = head(tensors, config.tied)
 
-    def forward(
-        self, tokens: Sequence[int], pos: int, state: State, tap: Tap, logits: Buffer
-    ) -> None:
-        """M tokens at pos .. pos + M - 1; advances ``state`` and writes logits (M, vocab)."""
-        config, count = self.config, len(tokens)
+    def feed(self, tokens: Sequence[int], pos: int) -> None:
+        """Hand over the tokens of the next forward, and the position of the first."""
+        self.backend.write(self.given[: 1 + len(tokens)], np.array([pos, *tokens], np.int32))
+
+    def forward(self, count: int, pos: int, state: State, tap: Tap, logits: Buffer) -> None:
+        """``count`` rows at pos .. pos + count - 1, the tokens that ``feed`` was given; advances
+        ``state`` and writes logits (count, vocab). ``pos`` names what the tap is offered; kernels
+        read it on the device."""
+        config, place = self.config, self.given[:1]
         pool = self.one if count == 1 else self.many
-        rows = Rows(config, self.variants, self.ops, pool, tap, pos, count, self.positions)
-        ids = pool.take("tokens", count, (), np.int32)
-        self.backend.write(ids, np.array(tokens, np.int32))
+        rows = Rows(config, self.variants, self.ops, pool, tap, pos, place, count, self.positions)
         x = rows.f32("x", config.hidden)
-        embedding(self.ops, x, self.embed, ids)
+        embedding(self.ops, x, self.embed, self.given[1 : 1 + count])
         for number in range(config.layers):
+            pool.layer = number
             x = self._layer(rows, number, x, state)
+        pool.layer = None
         normed = rows.norm("nrm", x, self.final_norm)
         rows.show(None, "final_normed", normed)
         matvec(self.ops, logits, self.lm_head, normed, self.variants)

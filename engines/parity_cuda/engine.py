@@ -13,12 +13,13 @@ from parity.dump import TensorType
 from parity.errors import InputError, ParityBug
 from parity.fnv import BASES
 from parity.model.checks import check_function, check_rows, check_tokens, no_mark
-from parity.model.memory import check_room
+from parity.model.memory import DEVICE, HOST, Room, check_room
 from parity.model.model import Model
 from parity.protocol import EngineSettings, Plan, Step
 from parity.variants import TIERS, VARIANTS, variant_mask
 from parity_cuda.backend import Backend, Buffer
 from parity_cuda.decoder import Decoder
+from parity_cuda.graph import Graphs
 from parity_cuda.own_functions import own_values
 from parity_cuda.selftest import check_arithmetic
 from parity_cuda.sources import require_loaded_sources
@@ -28,9 +29,10 @@ from parity_cuda.weights import upload_tensors, weight_digests
 
 
 class DeviceEngine:
-    """CUDA kernels on one backend, launched one op at a time."""
+    """CUDA kernels on one backend, launched one op at a time or as recorded steps."""
 
     name: ClassVar[str]
+    place: ClassVar[str] = DEVICE  # where models are held
     version: ClassVar[str] = __version__
     protocol: ClassVar[int] = 2
     tiers: ClassVar[tuple[str, ...]] = tuple(TIERS)
@@ -62,15 +64,20 @@ class DeviceEngine:
         code, which serves all variants: the mask asks for some; emulated or not."""
         return {**self.backend.info(), MASK: f"{variant_mask(self.settings.variants):04x}"}
 
+    def room(self) -> Room:
+        """Where models are held."""
+        return Room(self.place, self.backend.free_bytes())
+
     def load(self, model: Model, positions: int) -> None:
         """Upload every tensor, then make a cache of ``positions`` rows."""
-        check_room(self.name, model.config, self.backend.free_bytes())
+        check_room(self.name, model, positions, self.room())
         self._tensors = upload_tensors(self.backend, model)
         self._model = model
         self._copies = None
         mask = variant_mask(self.settings.variants)
         self._decoder = Decoder(self.backend, model.config, self._tensors, positions, mask)
         self._arena = Arena(self.backend, model.config)
+        self._graphs = Graphs(self.backend, self._arena)
         self._state = State(self.backend, model.config, positions)
         self.positions = positions
         self.reset()
@@ -102,11 +109,15 @@ class DeviceEngine:
         return self._forward(tokens, plan)
 
     def _forward(self, tokens: Sequence[int], plan: Plan | None) -> list[Step]:
-        tap = Tap(self.backend, self._arena, plan, len(tokens))
-        logits = self._arena.logits(len(tokens))
-        self._decoder.forward(tokens, self.length, self._state, tap, logits)
-        steps = tap.steps(self.length)
-        self.length += len(tokens)
+        rows, pos = len(tokens), self.length
+
+        def forward(tap: Tap) -> None:
+            logits = self._arena.logits(rows)
+            self._decoder.forward(rows, pos, self._state, tap, logits)
+
+        self._decoder.feed(tokens, pos)
+        steps = self._graphs.steps(rows, plan, pos, forward)
+        self.length += rows
         return steps
 
     def elementary(self, function: str, x: np.ndarray) -> np.ndarray:
@@ -179,6 +190,7 @@ class EmuEngine(DeviceEngine):
     """The same kernels' text, compiled for the CPU."""
 
     name: ClassVar[str] = "emu"
+    place: ClassVar[str] = HOST
 
     def open(self, settings: EngineSettings) -> Backend:
         """The emulator, built on first use."""

@@ -4,44 +4,45 @@ from __future__ import annotations
 
 import numpy as np
 
+from parity.model import layers
 from parity.variants import variant_mask
 from parity_cuda.backend import Buffer
 from parity_cuda.products import FOLD_P, ExpertInput, experts, folds
 from parity_cuda.rows import Rows
-from parity_cuda.weights import Ffn
+from parity_cuda.weights import Dense, Experts
 
 ROUTER_TREE = variant_mask(["router_tree"])
 
 
-def ffn_layer(rows: Rows, number: int, weights: Ffn, ores: Buffer, fnrm: Buffer) -> Buffer:
+def ffn_layer(
+    rows: Rows, number: int, weights: Experts | Dense, ores: Buffer, fnrm: Buffer
+) -> Buffer:
     """x = ores + FFN(fnrm), all (M, hidden)."""
-    if weights.router is None:
+    if isinstance(weights, layers.Dense):
         return _dense(rows, number, weights, ores, fnrm)
-    return _moe(rows, number, weights, weights.router, ores, fnrm)
+    return _moe(rows, number, weights, ores, fnrm)
 
 
-def _dense(rows: Rows, number: int, weights: Ffn, ores: Buffer, fnrm: Buffer) -> Buffer:
+def _dense(rows: Rows, number: int, weights: Dense, ores: Buffer, fnrm: Buffer) -> Buffer:
     """swiglu by storage."""
-    config = rows.config
-    gate = rows.matvec("gate", weights.gate, fnrm, config.inter)
+    config, inter = rows.config, rows.config.ffn_inter(number)
+    gate = rows.matvec("dense_gate", weights.gate, fnrm, inter)
     rows.show(number, "gate", gate)
-    up = rows.matvec("up", weights.up, fnrm, config.inter)
+    up = rows.matvec("dense_up", weights.up, fnrm, inter)
     rows.show(number, "up", up)
-    act, x = rows.f32("act", config.inter), rows.f32("x", config.hidden)
+    act, x = rows.f32("dense_act", inter), rows.f32("x", config.hidden)
     rows.ops.swiglu(act, gate, up, rows.variants)
     rows.show(number, "act", act)
-    down = rows.matvec("down", weights.down, act, config.hidden)
+    down = rows.matvec("dense_down", weights.down, act, config.hidden)
     rows.show(number, "down", down)
     rows.ops.add(x, ores, down)
     return x
 
 
-def _moe(
-    rows: Rows, number: int, weights: Ffn, router: Buffer, ores: Buffer, fnrm: Buffer
-) -> Buffer:
-    """Router, chosen experts, combine; every row is routed by itself."""
+def _moe(rows: Rows, number: int, weights: Experts, ores: Buffer, fnrm: Buffer) -> Buffer:
+    """Router, chosen experts, the shared one, combine; every row is routed by itself."""
     config, variants, ranks = rows.config, rows.variants, rows.config.top_k
-    ids, probs = _route(rows, number, router, fnrm)
+    ids, probs = _route(rows, number, weights.router, fnrm)
     gate, up, act = (rows.f32(name, ranks, config.inter) for name in ("gate", "up", "act"))
     given = _input(rows, "in16", fnrm.reshape(rows.count, 1, -1))
     experts(gate, weights.gate, ids, probs, given, variants & ~FOLD_P)
@@ -54,8 +55,30 @@ def _moe(
     folded = folds(weights.down, variants)
     experts(down, weights.down, ids, probs, _input(rows, "act16", act), folded)
     rows.show(number, "down", down)
-    rows.ops.combine(x, ores, down, probs, folded)
+    if weights.shared is None or weights.shared_gate is None:
+        rows.ops.combine(x, ores, down, probs, folded)
+        return x
+    gs, sh = _shared(rows, number, weights.shared_gate, weights.shared, fnrm)
+    rows.ops.combine_shared(x, ores, down, probs, gs, sh, folded)
     return x
+
+
+def _shared(
+    rows: Rows, number: int, gate: Buffer, weights: Dense, fnrm: Buffer
+) -> tuple[Buffer, Buffer]:
+    """gs (M, 1) and sh (M, hidden): the shared expert's gate, and what it makes of every row."""
+    config, inter = rows.config, rows.config.shared_inter
+    logit, gs = rows.f32("shared_logit", 1), rows.f32("gs", 1)
+    rows.ops.f32_matvec(logit, gate, fnrm, rows.variants)
+    rows.ops.shared_gate(gs, logit, rows.variants)
+    rows.show(number, "gs", gs)
+    wide = rows.matvec("shared_gate", weights.gate, fnrm, inter)
+    up = rows.matvec("shared_up", weights.up, fnrm, inter)
+    act = rows.f32("shared_act", inter)
+    rows.ops.swiglu(act, wide, up, rows.variants)
+    sh = rows.matvec("sh", weights.down, act, config.hidden)
+    rows.show(number, "sh", sh)
+    return gs, sh
 
 
 def _input(rows: Rows, name: str, x: Buffer) -> ExpertInput:

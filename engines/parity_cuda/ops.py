@@ -5,16 +5,22 @@ Shapes are read from the buffers; a launch shape never changes a bit (each kerne
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from parity.errors import ParityBug
 from parity_cuda.backend import Backend, Buffer
+from parity_cuda.tuning import EXPERT_THREADS, Q4_THREADS, Tuning
 
-THREADS = 64  # per block, for kernels where one thread owns one chain
-NORM_THREADS = 32
-TILE = 32  # attention.cuh
-LANES = 32  # ROWS of q4_matvec_rows.cu and WEIGHT_ROWS of f32_matvec_rows.cu
-LAUNCH_ROWS = 32  # most rows in one block: 1,024 threads
+THREADS = 64  # per block, for kernels where one thread owns one element
+NORM_THREADS = 256
+WARP = 32
+LAUNCH_ROWS = 8  # most rows of inputs in one block of a projection
+ATTEND_THREADS, DIMS = 320, 32  # attention.cuh
+SCORE_KEYS, SCORE_WARPS = 32, 8
+SCORE_BLOCKS = 64  # of one KV head: more keys are taken in turn
+COLUMNS = 16  # delta_step.cu
 
 
 def _blocks(count: int) -> int:
@@ -38,8 +44,9 @@ def _int(value: int) -> np.int32:
 class Ops:
     """The ops on one backend. Leading axis: M rows; ``variants``: mask, 0 is the exact tier."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, tuning: Tuning | None = None) -> None:
         self.backend = backend
+        self.tuning = Tuning(processors=backend.processors) if tuning is None else tuning
 
     def embed(self, out: Buffer, d: Buffer, qs: Buffer, tokens: Buffer) -> None:
         """Contract 1.0."""
@@ -51,13 +58,13 @@ class Ops:
         """Contract 1.1."""
         rows, d = x.shape
         args = [out, x, w, eps, _int(variants), _int(d)]
-        self.backend.launch("rmsnorm", (rows,), NORM_THREADS, args, shared=4 * (d // 8 + 1))
+        self.backend.launch("rmsnorm", (rows,), NORM_THREADS, args, shared=4 * (d // 8 + 4))
 
     def headnorm(self, out: Buffer, x: Buffer, w: Buffer, eps: np.float32, variants: int) -> None:
         """Contract 1.2."""
         rows, heads, hd = x.shape
         args = [out, x, w, eps, _int(variants), _int(hd)]
-        self.backend.launch("headnorm", (heads, rows), NORM_THREADS, args)
+        self.backend.launch("headnorm", (heads, rows), WARP, args, shared=4 * hd)
 
     def norm_tree(self, out: Buffer, x: Buffer, w: Buffer, eps: np.float32, variants: int) -> None:
         """Contract 5, norms by tree."""
@@ -68,20 +75,27 @@ class Ops:
     def q4_matvec(self, out: Buffer, d: Buffer, qs: Buffer, x: Buffer, variants: int) -> None:
         """Contract 1.3. More than one row: ``q4_matvec_rows``."""
         rows, nb = d.shape
-        if x.shape[0] > 1:
-            self._rows("q4_matvec_rows", out, [d, qs], x, [_int(variants), _int(rows), _int(nb)])
-            return
         args = [out, d, qs, x, _int(variants), _int(rows), _int(nb)]
-        self.backend.launch("q4_matvec", (_blocks(rows), x.shape[0]), THREADS, args)
+        shape = self.tuning.q4(rows, nb, x.shape[0], variants)
+        args.append(_int(shape.tile))
+        if x.shape[0] > 1:
+            grid = (shape.blocks, -(-x.shape[0] // LAUNCH_ROWS))
+            args.append(_int(x.shape[0]))
+            self.backend.launch("q4_matvec_rows", grid, Q4_THREADS, args, shared=shape.shared)
+            return
+        self.backend.launch("q4_matvec", (shape.blocks,), Q4_THREADS, args, shared=shape.shared)
 
     def f32_matvec(self, out: Buffer, w: Buffer, x: Buffer, variants: int) -> None:
         """Contract 1.5. More than one row: ``f32_matvec_rows``."""
         rows, cols = w.shape
-        if x.shape[0] > 1:
-            self._rows("f32_matvec_rows", out, [w], x, [_int(variants), _int(rows), _int(cols)])
-            return
-        args = [out, w, x, _int(variants), _int(rows), _int(cols)]
-        self.backend.launch("f32_matvec", (_blocks(rows), x.shape[0]), THREADS, args)
+        last = [_int(variants), _int(rows), _int(cols)]
+        kernel = "f32_matvec_rows" if x.shape[0] > 1 else "f32_matvec"
+        for m in range(0, x.shape[0], LAUNCH_ROWS):
+            part, given = out[m : m + LAUNCH_ROWS], x[m : m + LAUNCH_ROWS]
+            shape = self.tuning.f32(rows, cols, given.shape[0])
+            block = (WARP, given.shape[0] + 1)
+            args = [part, w, given, *last]
+            self.backend.launch(kernel, (shape.blocks,), block, args, shared=shape.shared)
 
     def router_tree(self, out: Buffer, w: Buffer, x: Buffer) -> None:
         """Contract 5, the router's products by tree."""
@@ -96,24 +110,24 @@ class Ops:
         args = [out, w, tokens, _int(hidden)]
         self.backend.launch("embed_f32", (_blocks(hidden), rows), THREADS, args)
 
-    def rope(self, out: Buffer, x: Buffer, inv_freq: Buffer, pos: int, variants: int) -> None:
-        """Contract 1.7."""
+    def rope(self, out: Buffer, x: Buffer, inv_freq: Buffer, pos: Buffer, variants: int) -> None:
+        """Contract 1.7. pos: int32[1] on the device."""
         rows, heads, hd = x.shape
         half = inv_freq.shape[0]
-        args = [out, x, inv_freq, _int(pos), _int(variants), _int(half), _int(hd)]
-        self.backend.launch("rope", (heads, rows), NORM_THREADS, args)
+        args = [out, x, inv_freq, pos, _int(variants), _int(half), _int(hd)]
+        self.backend.launch("rope", (heads, rows), WARP, args)
 
     def quant8(self, q: Buffer, scale: Buffer, x: Buffer, variants: int) -> None:
         """Contract 1.6."""
         rows, heads, hd = x.shape
         args = [q, scale, x, _int(variants), _int(heads), _int(hd)]
-        self.backend.launch("quant8", (_blocks(heads), rows), THREADS, args)
+        self.backend.launch("quant8", (heads, rows), WARP, args)
 
     def quant16(self, q: Buffer, scale: Buffer, x: Buffer, variants: int) -> None:
         """Contract 1.4."""
         blocks = size(scale)
         args = [q, scale, x, _int(variants), _int(blocks)]
-        self.backend.launch("quant16", (_blocks(blocks),), THREADS, args)
+        self.backend.launch("quant16", (_blocks(WARP * blocks),), THREADS, args)
 
     def attention_int8(
         self,
@@ -125,15 +139,16 @@ class Ops:
         v: Buffer,
         v_scale: Buffer,
         sm_scale: np.float32,
-        pos: int,
+        pos: Buffer,
         variants: int,
         scratch: Buffer,
     ) -> None:
-        """Contract 1.8. scratch: (n_q, 2 * padded(keys)) f32 for each row, read by two_pass."""
-        rows, heads, hd = q.shape
-        last = [_int(pos), _int(variants), scratch, _int(_groups(heads, k)), _int(hd)]
-        args = [out, q, q_scale, k, k_scale, v, v_scale, sm_scale, *last]
-        self.backend.launch("attention_int8", (heads, rows), TILE, args, shared=4 * hd)
+        """Contract 1.8. scratch: (M, n_q, at least pos + M) f32, for the scores."""
+        given = [scratch, q, q_scale, k, k_scale, sm_scale, pos]
+        self._scores("attention_int8_scores", given, q, k, scratch, q.shape[2] + 16)
+        last = _attention_sizes(q, k, scratch)
+        args = [out, q, q_scale, k, k_scale, v, v_scale, sm_scale, pos, _int(variants), *last]
+        self.backend.launch("attention_int8", _attention_grid(q), ATTEND_THREADS, args)
 
     def attention_f32(
         self,
@@ -142,15 +157,27 @@ class Ops:
         k: Buffer,
         v: Buffer,
         sm_scale: np.float32,
-        pos: int,
+        pos: Buffer,
         variants: int,
         scratch: Buffer,
     ) -> None:
         """Contract 1.8, f32 form. scratch as above."""
+        given = [scratch, q, k, sm_scale, pos]
+        self._scores("attention_f32_scores", given, q, k, scratch, 4 * (q.shape[2] + 7))
+        last = _attention_sizes(q, k, scratch)
+        args = [out, q, k, v, sm_scale, pos, _int(variants), *last]
+        self.backend.launch("attention_f32", _attention_grid(q), ATTEND_THREADS, args)
+
+    def _scores(
+        self, kernel: str, given: list[Any], q: Buffer, k: Buffer, scratch: Buffer, key_bytes: int
+    ) -> None:
+        """The scores of all keys, K read once; the grid is made for as many as scratch can hold."""
         rows, heads, hd = q.shape
-        last = [_int(pos), _int(variants), scratch, _int(_groups(heads, k)), _int(hd)]
-        args = [out, q, k, v, sm_scale, *last]
-        self.backend.launch("attention_f32", (heads, rows), TILE, args, shared=4 * hd)
+        n_kv = _groups(heads, k)
+        grid = (min(-(-scratch.shape[2] // SCORE_KEYS), SCORE_BLOCKS), n_kv)
+        sizes = [_int(rows), _int(scratch.shape[2]), _int(heads), _int(hd)]
+        block, shared = (WARP, SCORE_WARPS), SCORE_KEYS * key_bytes
+        self.backend.launch(kernel, grid, block, [*given, *sizes], shared=shared)
 
     def add(self, out: Buffer, a: Buffer, b: Buffer) -> None:
         """Contract 2, the residual."""
@@ -170,7 +197,7 @@ class Ops:
         rows, experts = logits.shape
         last = [_int(norm), _int(variants), _int(experts), _int(ids.shape[1])]
         args = [ids, probs, logits, *last]
-        self.backend.launch("router_topk", (rows,), 1, args, shared=4 * experts)
+        self.backend.launch("router_topk", (rows,), WARP, args, shared=4 * experts)
 
     def expert_matvec(
         self,
@@ -188,7 +215,9 @@ class Ops:
         tokens, ranks = ids.shape
         last = [_int(variants), _int(rows), _int(nb), _int(q.shape[1])]
         args = [out, d, qs, ids, probs, q, s_a, *last]
-        self.backend.launch("expert_matvec", (_blocks(rows), ranks, tokens), THREADS, args)
+        shape = self.tuning.expert(rows, nb)
+        grid = (shape.blocks, ranks, tokens)
+        self.backend.launch("expert_matvec", grid, EXPERT_THREADS, args, shared=shape.shared)
 
     def expert_f32_matvec(
         self, out: Buffer, w: Buffer, ids: Buffer, x: Buffer, variants: int
@@ -197,7 +226,9 @@ class Ops:
         _, rows, cols = w.shape
         tokens, ranks = ids.shape
         args = [out, w, ids, x, _int(variants), _int(rows), _int(cols), _int(x.shape[1])]
-        self.backend.launch("expert_f32_matvec", (_blocks(rows), ranks, tokens), THREADS, args)
+        shape = self.tuning.f32(rows, cols, 1)
+        grid = (shape.blocks, ranks, tokens)
+        self.backend.launch("expert_f32_matvec", grid, (WARP, 2), args, shared=shape.shared)
 
     def combine(
         self, out: Buffer, ores: Buffer, down: Buffer, probs: Buffer, variants: int
@@ -207,15 +238,28 @@ class Ops:
         args = [out, ores, down, probs, _int(variants), _int(hidden), _int(probs.shape[1])]
         self.backend.launch("combine", (_blocks(hidden), rows), THREADS, args)
 
-    def _rows(
-        self, kernel: str, out: Buffer, weights: list[Buffer], x: Buffer, last: list[np.int32]
+    def shared_gate(self, out: Buffer, x: Buffer, variants: int) -> None:
+        """Contract 1.9, the gate of the shared expert."""
+        n = size(x)
+        self.backend.launch(
+            "shared_gate", (_blocks(n),), THREADS, [out, x, _int(variants), _int(n)]
+        )
+
+    def combine_shared(
+        self,
+        out: Buffer,
+        ores: Buffer,
+        down: Buffer,
+        probs: Buffer,
+        gs: Buffer,
+        sh: Buffer,
+        variants: int,
     ) -> None:
-        """A projection of M rows: M is the shape of the block, LAUNCH_ROWS at most a launch."""
-        blocks = -(-out.shape[1] // LANES)
-        for m in range(0, x.shape[0], LAUNCH_ROWS):
-            part, given = out[m : m + LAUNCH_ROWS], x[m : m + LAUNCH_ROWS]
-            block = (LANES, given.shape[0])
-            self.backend.launch(kernel, (blocks,), block, [part, *weights, given, *last])
+        """Contract 2, FFN with a shared expert."""
+        rows, hidden = ores.shape
+        last = [_int(variants), _int(hidden), _int(probs.shape[1])]
+        args = [out, ores, down, probs, gs, sh, *last]
+        self.backend.launch("combine_shared", (_blocks(hidden), rows), THREADS, args)
 
     def split_gate(self, query: Buffer, gate: Buffer, both: Buffer) -> None:
         """Contract 3.1."""
@@ -250,7 +294,7 @@ class Ops:
         """Contract 3.2. x: floats; the heads of row m stand side by side from m * stride."""
         rows, heads, width = out.shape
         args = [out, x, scale, _int(stride), _int(width)]
-        self.backend.launch("l2norm", (heads, rows), NORM_THREADS, args)
+        self.backend.launch("l2norm", (heads, rows), WARP, args, shared=4 * width)
 
     def delta_gates(
         self,
@@ -280,8 +324,10 @@ class Ops:
         """Contract 3.2, one row."""
         value_heads, key_width, value_width = s.shape
         sizes = [_int(q.shape[0]), _int(key_width), _int(value_width)]
-        grid = (_blocks(value_width), value_heads)
-        self.backend.launch("delta_step", grid, THREADS, [o, s, q, k, v, beta, g, *sizes])
+        grid = (-(-value_width // COLUMNS), value_heads)
+        args = [o, s, q, k, v, beta, g, *sizes]
+        block, shared = (COLUMNS, 16), 4 * 2 * key_width * COLUMNS
+        self.backend.launch("delta_step", grid, block, args, shared=shared)
 
 
 def _groups(heads: int, k: Buffer) -> int:
@@ -290,3 +336,13 @@ def _groups(heads: int, k: Buffer) -> int:
     if heads % n_kv:
         raise ParityBug(f"attention: {heads} query heads over {n_kv} KV heads")
     return n_kv
+
+
+def _attention_grid(q: Buffer) -> tuple[int, int, int]:
+    rows, heads, hd = q.shape
+    return -(-hd // DIMS), heads, rows
+
+
+def _attention_sizes(q: Buffer, k: Buffer, scratch: Buffer) -> list[Any]:
+    heads, hd = q.shape[1:]
+    return [scratch, _int(scratch.shape[2]), _int(_groups(heads, k)), _int(hd)]

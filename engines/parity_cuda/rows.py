@@ -20,7 +20,8 @@ NORM_TREE = variant_mask(["norm_tree"])
 
 @dataclass(frozen=True)
 class Rows:
-    """M rows at positions pos .. pos + M - 1. ``variants``: mask, 0 is the exact tier."""
+    """M rows at positions pos .. pos + M - 1. ``variants``: mask, 0 is the exact tier. ``place``:
+    pos on the device, int32[1], where kernels read it: a recorded step runs at any position."""
 
     config: ModelConfig
     variants: int
@@ -28,6 +29,7 @@ class Rows:
     pool: Pool
     tap: Tap
     pos: int
+    place: Buffer
     count: int
     positions: int
 

@@ -1,16 +1,25 @@
-"""The kernels' texts: ``.cu`` files, one op each, and the ``.cuh`` they include."""
+"""The kernels' texts: ``.cu`` files, one op each, and the ``.cuh`` they include.
+
+The text of the hash is the core's, which other engines use too.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
+import parity
 from parity.builds.loaded import Sources
 
 PACKAGE = Path(__file__).resolve().parent
 KERNELS = PACKAGE / "kernels"
 FUNCTION_KERNELS = PACKAGE / "function_kernels"
+_KERNEL = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s+)?(\w+)\s*\(")
+INCLUDE = Path(parity.__file__).resolve().parent / "include"
+HASH = (INCLUDE / "parity_dump.cuh", INCLUDE / "parity_slice.cuh")
 PYTHON = Sources(PACKAGE)
 PYTHON.read()  # before the modules that are held against them
 
@@ -22,8 +31,23 @@ def require_loaded_sources() -> None:
 
 def kernel_sources() -> dict[str, str]:
     """File name to text, in name order."""
-    files = sorted([*KERNELS.glob("*.cu"), *KERNELS.glob("*.cuh")])
+    files = sorted([*KERNELS.glob("*.cu"), *KERNELS.glob("*.cuh"), *HASH])
     return {path.name: path.read_text(encoding="utf-8") for path in files}
+
+
+def source_of(kernel: str) -> str:
+    """``parity_cuda/kernels/swiglu.cu``: the file that defines ``kernel``; empty: none does."""
+    return _files().get(kernel, "")
+
+
+@cache
+def _files() -> Mapping[str, str]:
+    """Kernel to file, from the package on."""
+    return {
+        kernel: f"{PACKAGE.name}/{KERNELS.name}/{name}"
+        for name, text in kernel_sources().items()
+        for kernel in _KERNEL.findall(text)
+    }
 
 
 def sources_digest(sources: Mapping[str, str]) -> str:

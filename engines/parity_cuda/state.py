@@ -10,6 +10,7 @@ from parity.model.config import ModelConfig
 from parity_cuda.backend import Backend, Buffer
 
 ROWS = ("k", "ks", "v", "vs")  # by position; the other parts are whole
+APPEND_THREADS = 128
 Parts = dict[str, Buffer]
 
 
@@ -69,3 +70,10 @@ class State:
             for part, buffer in layer.items():
                 target = buffer[:length] if part in ROWS else buffer
                 self.backend.write(target, state[f"l{number}_{part}"])
+
+
+def append_rows(backend: Backend, cache: Buffer, rows: Buffer, place: Buffer) -> None:
+    """Copy M rows to rows place[0] .. place[0] + M - 1 of a cache; place: int32[1], device."""
+    last = [np.int64(rows.nbytes // rows.shape[0]), np.int64(rows.nbytes)]
+    grid = (-(-rows.nbytes // APPEND_THREADS),)
+    backend.launch("append_rows", grid, APPEND_THREADS, [cache, rows, place, *last])

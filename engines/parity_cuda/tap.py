@@ -1,5 +1,9 @@
-"""The tap of the device engine: values are copied into an arena, hashed there in one launch, and
-the digests come back with the logits in the step's one copy to the host."""
+"""The tap of the device engine: values are hashed where they lie, in one launch at a step's end;
+the digests come back with the logits in the step's one copy to the host.
+
+A value stays where it lies until the end of the step (pool.py); one that is changed in place is
+copied into an arena first.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +21,14 @@ from parity.keys import FINAL_FIELDS, Key, KeyOrder
 from parity.model.config import ModelConfig
 from parity.protocol import Call, Plan, Step
 from parity_cuda.backend import Backend, Buffer
+from parity_cuda.digests import PART, RESULT, Table, launch_digests, make_table, zeros
+from parity_cuda.sources import source_of
 
-JOB = np.dtype([("data", "<u8"), ("bytes", "<i8"), ("is_float", "<i4"), ("unused", "<i4")])
-RESULT = np.dtype([("hash", "<u8"), ("nonfinite", "<i4"), ("first", "<i4")])
+Result = tuple[int, int, int]  # hash, count of what is not finite, index of the first
 ALIGN = 16
 ITEM_BYTES = {"f32": 4, "int32": 4, "int8": 1}
 NUMPY_TYPES = {"f32": np.float32, "int32": np.int32, "int8": np.int8}
-DIGEST_THREADS = 32
+STATE = ("hist", "s")  # changed in place by the rows that follow
 
 
 def aligned(count: int) -> int:
@@ -38,23 +43,27 @@ def type_bytes(kind: TensorType) -> int:
 
 @dataclass(frozen=True)
 class Slot:
-    """One value in the arena."""
+    """One value, and where it lies on the device."""
 
     key: Key
     kind: TensorType
-    offset: int
+    buffer: Buffer
 
 
 class Arena:
-    """Device memory of the tap: the values of one forward, the table of jobs, and the block that
+    """Device memory of the tap: values that must be copied, the table of jobs, and the block that
     goes to the host: logits (M, vocab) first, then one result a key. Grows when a forward needs
-    more, and is the same for every forward after."""
+    more, and is the same for every forward after.
+
+    ``version`` counts the times it grew: what held its addresses is of no use after.
+    """
 
     def __init__(self, backend: Backend, config: ModelConfig) -> None:
         self.backend, self.config = backend, config
-        self.written_jobs = b""
-        self._needed: dict[frozenset[str], tuple[int, int]] = {}
-        self._room = {"values": -1, "keys": -1, "rows": 0}
+        self.version = 0
+        self._written = b""
+        self._needed: dict[tuple[frozenset[str], bool], tuple[int, int]] = {}
+        self._room = {"values": -1, "keys": -1, "rows": 0, "table": -1, "work": -1}
 
     def prepare(self, rows: int, plan: Plan | None) -> None:
         """Make room for a forward of ``rows`` rows that reports what ``plan`` asks for."""
@@ -62,15 +71,18 @@ class Arena:
         if rows > self._room["rows"] or keys * rows > self._room["keys"]:
             self._room["rows"] = max(rows, self._room["rows"])
             self._room["keys"] = max(keys * rows, self._room["keys"])
-            self._answers()
+            results = max(self._room["keys"], 1) * RESULT.itemsize
+            size = self.logits_bytes(self._room["rows"]) + results
+            self.answer = self.backend.empty((size,), np.uint8)
+            self.version += 1
         if count * rows > self._room["values"]:
             self._room["values"] = count * rows
             self.values = self.backend.empty((max(count * rows, ALIGN),), np.uint8)
-            self.written_jobs = b""
+            self.version += 1
 
-    def type_of(self, field: str) -> TensorType:
-        """dtype and shape of a field of this model."""
-        return field_type(self.config, field)
+    def type_of(self, key: Key) -> TensorType:
+        """dtype and shape of a value of this model."""
+        return field_type(self.config, key.field, key.layer)
 
     def logits_bytes(self, rows: int) -> int:
         """Bytes of the logits of ``rows`` rows in the answer, aligned."""
@@ -81,31 +93,46 @@ class Arena:
         count = 4 * self.config.vocab * rows
         return self.answer[:count].view(np.float32).reshape(rows, self.config.vocab)
 
-    def _answers(self) -> None:
-        keys = max(self._room["keys"], 1)
-        results = keys * RESULT.itemsize
-        self.answer = self.backend.empty(
-            (self.logits_bytes(self._room["rows"]) + results,), np.uint8
-        )
-        self.jobs = self.backend.empty((keys * JOB.itemsize,), np.uint8)
-        self.written_jobs = b""
+    def place(self, table: Table) -> None:
+        """Make room for a table of jobs, and the zeros that the digests need."""
+        size = len(table.text) + PART.itemsize  # no view of it is empty
+        if size > self._room["table"]:
+            self._room["table"] = size
+            self.text = self.backend.empty((size,), np.uint8)
+            self._written = b""
+            self.version += 1
+        if table.work_bytes > self._room["work"]:
+            self._room["work"] = table.work_bytes
+            self.work = zeros(self.backend, table.work_bytes)
+            self.version += 1
+
+    def write(self, table: Table) -> None:
+        """Copy a table of jobs to the device: the same for every position of a run, so only when
+        it is another one than before."""
+        if table.text != self._written:
+            target = self.text[: len(table.text)]
+            self.backend.write(target, np.frombuffer(table.text, np.uint8))
+            self._written = table.text
 
     def _needs(self, plan: Plan | None) -> tuple[int, int]:
-        """Bytes of values and number of keys of one row."""
+        """Bytes of values to copy and number of keys of one row."""
         if plan is None:
             return 0, 0
         # The same for every step of a run: worked out once, not layer by layer at each.
         names = frozenset([*plan.fields, *(key.field for key in plan.tensors)])
-        if names not in self._needed:
-            self._needed[names] = self._sum(names)
-        return self._needed[names]
+        state = (names, plan.replace is not None)
+        if state not in self._needed:
+            self._needed[state] = self._sum(*state)
+        return self._needed[state]
 
-    def _sum(self, names: frozenset[str]) -> tuple[int, int]:
+    def _sum(self, names: frozenset[str], every: bool) -> tuple[int, int]:
         last = [name for name in names if name in FINAL_FIELDS]
-        found = list(last)
+        found = [Key(0, None, name) for name in last]
         for layer in range(self.config.layers):
-            found += layer_fields(self.config, layer, [n for n in names if n not in last])
-        return sum(aligned(type_bytes(self.type_of(name))) for name in found), len(found)
+            fields = layer_fields(self.config, layer, [n for n in names if n not in last])
+            found += [Key(0, layer, name) for name in fields]
+        copied = [key for key in found if every or key.field in STATE]
+        return sum(aligned(type_bytes(self.type_of(key))) for key in copied), len(found)
 
 
 class Tap:
@@ -116,7 +143,7 @@ class Tap:
         self.backend, self.arena, self.plan, self.rows = backend, arena, plan, rows
         self.slots: list[Slot] = []
         self.calls: dict[Key, tuple[Call, ...]] = {}
-        self._used = 0
+        self._used = self._moved = 0
         self._ran: tuple[Call, ...] = ()
         self._launched = self._counts()
 
@@ -142,7 +169,8 @@ class Tap:
     def _trace(self, key: Key, wanted: frozenset[Key]) -> None:
         """Note what was launched since the value before; values of one launch share it."""
         launched = self._counts()
-        new = tuple(Call(name) for name in launched if launched[name] > self._launched[name])
+        ran = [name for name in launched if launched[name] > self._launched[name]]
+        new = tuple(Call(name, source=source_of(name)) for name in ran)
         self._launched = launched
         self._ran = new or self._ran
         if key in wanted:
@@ -163,10 +191,10 @@ class Tap:
             self._write(key, buffer, given)
 
     def _read(self, key: Key, buffer: Buffer) -> np.ndarray:
-        return self.backend.download(buffer).reshape(self.arena.type_of(key.field).shape)
+        return self.backend.download(buffer).reshape(self.arena.type_of(key).shape)
 
     def _write(self, key: Key, buffer: Buffer, given: np.ndarray) -> None:
-        kind = self.arena.type_of(key.field)
+        kind = self.arena.type_of(key)
         check_replacement(key, kind, TensorType(dtype_name(given.dtype), given.shape))
         self.backend.write(buffer, given.reshape(buffer.shape))
 
@@ -177,70 +205,77 @@ class Tap:
         self.backend.launch("move_element", (1,), 1, args)
 
     def _keep(self, key: Key, buffer: Buffer) -> None:
-        kind = self.arena.type_of(key.field)
+        kind = self.arena.type_of(key)
         count = type_bytes(kind)
         if count != buffer.nbytes:
             raise ParityBug(f"{key}: a buffer of {buffer.nbytes} bytes, {kind} has {count}")
-        target = self.arena.values[self._used : self._used + count]
-        self.backend.copy(target, buffer)
-        self.slots.append(Slot(key, kind, self._used))
-        self._used += aligned(count)
+        if key.field in STATE or (self.plan is not None and self.plan.replace is not None):
+            copied = self.arena.values[self._used : self._used + count]
+            self.backend.copy(copied, buffer)
+            self._used += aligned(count)
+            buffer = copied
+        self.slots.append(Slot(key, kind, buffer))
 
-    def steps(self, pos: int) -> list[Step]:
-        """Hash what was kept; one Step per row, with one copy of logits and digests.
+    def table(self) -> Table | None:
+        """The jobs of what was kept, with room made for them; None where nothing was."""
+        if not self.slots:
+            return None
+        addresses = [self.backend.address(slot.buffer) for slot in self.slots]
+        sizes = [type_bytes(slot.kind) for slot in self.slots]
+        table = make_table(addresses, sizes, [slot.kind.dtype == "f32" for slot in self.slots])
+        self.arena.place(table)
+        return table
+
+    def launch(self, table: Table | None) -> None:
+        """Hash what was kept. The table is written before any of this runs."""
+        if self.plan is not None and table is not None:
+            results = self.arena.answer[self.arena.logits_bytes(self.rows) :]
+            memory = (self.arena.text, self.arena.work)
+            launch_digests(self.backend, results, table, *memory, self.plan.basis)
+
+    def follow(self, slots: list[Slot], moved: int) -> None:
+        """Take over what a recorded step keeps, ``moved`` positions further on."""
+        self.slots, self._moved = slots, moved
+
+    def steps(self, pos: int, table: Table | None) -> list[Step]:
+        """One Step per row, with one copy of logits and digests.
 
         A replaced row of logits is what the Step gives: it is what is read afterwards.
         """
-        arena, plan, rows = self.arena, self.plan, self.rows
-        if plan is None or not self.slots:
+        arena, rows = self.arena, self.rows
+        if table is None:
             logits = self.backend.download(arena.logits(rows))
             return [self._step(logits[m], pos + m, []) for m in range(rows)]
-        self._launch_digests(plan.basis)
         begin = arena.logits_bytes(rows)
         answer = self.backend.download(arena.answer[: begin + len(self.slots) * RESULT.itemsize])
         shape = (rows, arena.config.vocab)
         logits = answer[: 4 * shape[0] * shape[1]].view(np.float32).reshape(shape).copy()
-        pairs = list(zip(self.slots, answer[begin:].view(RESULT), strict=True))
+        results = np.empty(len(self.slots), RESULT)
+        results[table.order] = answer[begin:].view(RESULT)
+        columns = (results[name].tolist() for name in ("hash", "nonfinite", "first"))
+        pairs = list(zip(self.slots, zip(*columns, strict=True), strict=True))
         return [self._step(logits[m], pos + m, pairs) for m in range(rows)]
 
-    def _step(self, logits: np.ndarray, pos: int, pairs: list[tuple[Slot, np.void]]) -> Step:
+    def _step(self, logits: np.ndarray, pos: int, pairs: list[tuple[Slot, Result]]) -> Step:
         """The Step of one row, its keys in dataflow order."""
-        mine = [pair for pair in pairs if pair[0].key.pos == pos]
+        mine = [pair for pair in pairs if pair[0].key.pos + self._moved == pos]
         if self.rows > 1 or self.arena.config.family == "hybrid":
             order = KeyOrder()
             mine.sort(key=lambda pair: order(pair[0].key))
         plan = self.plan
         if plan is None:
             return Step(logits)
-        entries = [_entry(slot, result) for slot, result in mine if plan.wants(slot.key)]
+        found = [(slot, slot.key._replace(pos=pos), result) for slot, result in mine]
+        entries = [_entry(key, slot.kind, result) for slot, key, result in found if plan.wants(key)]
         kept = {slot.key: self._tensor(slot) for slot, _ in mine if slot.key in plan.tensors}
         ran = {key: calls for key, calls in self.calls.items() if key.pos == pos}
         return Step(logits, entries, kept, ran)
 
-    def _launch_digests(self, basis: int) -> None:
-        arena, count = self.arena, len(self.slots)
-        jobs = np.zeros(count, JOB)
-        jobs["data"] = self.backend.address(arena.values)
-        jobs["data"] += np.array([slot.offset for slot in self.slots], np.uint64)
-        jobs["bytes"] = [type_bytes(slot.kind) for slot in self.slots]
-        jobs["is_float"] = [slot.kind.dtype == "f32" for slot in self.slots]
-        text = jobs.tobytes()
-        # The table is the same for every position of a run: write it when it changes.
-        if text != arena.written_jobs:
-            target = arena.jobs[: len(text)]
-            self.backend.write(target, np.frombuffer(text, np.uint8))
-            arena.written_jobs = text
-        blocks = -(-count // DIGEST_THREADS)
-        results = arena.answer[arena.logits_bytes(self.rows) :]
-        args = [results, arena.jobs, np.uint64(basis), np.int32(count)]
-        self.backend.launch("digest", (blocks,), DIGEST_THREADS, args)
-
     def _tensor(self, slot: Slot) -> np.ndarray:
-        count = type_bytes(slot.kind)
-        raw = self.backend.download(self.arena.values[slot.offset : slot.offset + count])
-        return raw.view(NUMPY_TYPES[slot.kind.dtype]).reshape(slot.kind.shape)
+        raw = self.backend.download(slot.buffer).reshape(-1).view(NUMPY_TYPES[slot.kind.dtype])
+        return raw.reshape(slot.kind.shape)
 
 
-def _entry(slot: Slot, result: np.void) -> Entry:
-    count, first = int(result["nonfinite"]), int(result["first"])
-    return Entry(slot.key, int(result["hash"]), slot.kind, (count, first) if count else None)
+def _entry(key: Key, kind: TensorType, result: Result) -> Entry:
+    digest, count, first = result
+    return Entry(key, digest, kind, (count, first) if count else None)

@@ -11,15 +11,16 @@ from parity.model import layers
 from parity.model.loading import load_tensors
 from parity.model.model import Model
 from parity_cuda.backend import Backend, Buffer
+from parity_cuda.digests import digest_once
 from parity_cuda.ops import Ops
-from parity_cuda.tap import JOB, RESULT
 
 DTYPE_NAMES = {"float32": "f32", "uint16": "f16", "uint8": "u8"}
 Tensors = Mapping[str, Buffer]
 Matrix = layers.Q4[Buffer] | layers.Floats[Buffer]
 Attention = layers.Attention[Buffer]
 Gdn = layers.Gdn[Buffer]
-Ffn = layers.Ffn[Buffer]
+Dense = layers.Dense[Buffer]
+Experts = layers.Experts[Buffer]
 
 
 def upload_tensors(backend: Backend, model: Model) -> dict[str, Buffer]:
@@ -31,14 +32,7 @@ def weight_digests(
     backend: Backend, tensors: Tensors, basis: int
 ) -> dict[str, tuple[TensorType, int]]:
     """Type and FNV-1a-64 of every tensor, hashed where it lies."""
-    jobs = np.zeros(len(tensors), JOB)
-    jobs["data"] = [backend.address(buffer) for buffer in tensors.values()]
-    jobs["bytes"] = [buffer.nbytes for buffer in tensors.values()]
-    results = backend.empty((len(tensors) * RESULT.itemsize,), np.uint8)
-    table = backend.upload(jobs.view(np.uint8))
-    args = [results, table, np.uint64(basis), np.int32(len(tensors))]
-    backend.launch("digest", (len(tensors),), 1, args)
-    hashes = backend.download(results).view(RESULT)["hash"]
+    hashes = digest_once(backend, list(tensors.values()), [False] * len(tensors), basis)["hash"]
     kinds = (TensorType(DTYPE_NAMES[str(b.dtype)], tuple(b.shape)) for b in tensors.values())
     return {
         name: (kind, int(value)) for name, kind, value in zip(tensors, kinds, hashes, strict=True)

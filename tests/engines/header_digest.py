@@ -30,12 +30,17 @@ FLOATS = {
 BIG = (255, 256, 257, 511, 513, 4096, 8191, 65_537, 607_747)
 
 
-def sources() -> dict[str, str]:
-    """The CUDA texts by name."""
-    return {
-        "digests.cu": KERNEL,
-        "parity_dump.cuh": (INCLUDE / "parity_dump.cuh").read_text(encoding="utf-8"),
-    }
+def sources(old: str = "", new: str = "") -> dict[str, str]:
+    """The CUDA texts by name; ``old``, which stands once in them, is replaced."""
+    headers = {path.name: path.read_text(encoding="utf-8") for path in INCLUDE.glob("*.cuh")}
+    return {"digests.cu": KERNEL, **planted(headers, old, new)}
+
+
+def planted(texts: dict[str, str], old: str, new: str) -> dict[str, str]:
+    """``texts`` with one place changed, which must be the only one; the same without ``old``."""
+    if old:
+        assert sum(text.count(old) for text in texts.values()) == 1, old
+    return {name: text.replace(old, new) if old else text for name, text in texts.items()}
 
 
 @dataclass

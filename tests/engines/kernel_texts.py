@@ -8,17 +8,18 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from parity.variants import EXCLUSIVE, VARIANTS, variant_mask
-from parity_cuda.sources import FUNCTION_KERNELS, KERNELS
+from parity_cuda.sources import FUNCTION_KERNELS, HASH, KERNELS
 
 _MACRO = re.compile(r"^MAP\((\w+), (\w+)\)$", re.MULTILINE)
 _MAPPED = (
     r'extern "C" __global__ void \1(float* out, const float* x, long long n) '
     r"{ map_elements<\2>(out, x, n); }"
 )
-_BOUNDS = re.compile(r"__launch_bounds__\(\d+\)\s*")
+_BOUNDS = re.compile(r"__launch_bounds__\(\d+(?:, \d+)?\)\s*")
 _COMMENT = re.compile(r"//[^\n]*|^#define(?:[^\n]*\\\n)*[^\n]*", re.MULTILINE)
 _FUNCTION = re.compile(
-    r"(?P<kind>__global__|__device__)[^;{}()]*?\b(?P<name>\w+)\s*\((?P<parameters>[^()]*)\)"
+    r"(?P<kind>__global__|__device__)[^;{}()]*?\b(?P<name>\w+)\s*"
+    r"\((?P<parameters>(?:[^()]|\([^()]*\))*)\)"
     r"\s*(?:const\s*)?\{"
 )
 
@@ -32,12 +33,14 @@ RECOUNTED = {**COUNTED, "k.cuh": "constexpr int N = 4;\n"}
 
 @dataclass(frozen=True)
 class Kernel:
-    """One ``__global__`` function. ``reads``: names of the variants that its mask can swap in."""
+    """One ``__global__`` function. ``reads``: names of the variants that its mask can swap in;
+    ``calls``: the functions that its text leads to, itself among them."""
 
     name: str
     file: str
     parameters: tuple[str, ...]
     reads: frozenset[str]
+    calls: frozenset[str]
 
     def masks(self) -> tuple[int, ...]:
         """The exact tier, and every set of the variants it reads that may stand together."""
@@ -55,27 +58,36 @@ class _Function:
 
 
 def all_sources() -> dict[str, str]:
-    """Every kernel text there is, the engine's and the functions', by file name."""
-    paths = [path for folder in (KERNELS, FUNCTION_KERNELS) for path in folder.glob("*.cu*")]
+    """Every kernel text there is, the engine's, the functions' and the core's, by file name."""
+    paths = [
+        *HASH,
+        *(path for folder in (KERNELS, FUNCTION_KERNELS) for path in folder.glob("*.cu*")),
+    ]
     texts = {path.name: path.read_text(encoding="utf-8") for path in sorted(paths)}
     assert len(texts) == len(paths), "two kernel files share a name"
     return texts
 
 
 def kernels(sources: Mapping[str, str]) -> dict[str, Kernel]:
-    """Every kernel of these texts by name; one that stands in the macro MAP counts."""
+    """Every kernel of the .cu files by name; one that stands in the macro MAP counts.
+
+    Those of a .cuh are for engines of other projects: tests/engines/emu/test_header_digest.py.
+    """
     found: dict[str, Kernel] = {}
     texts = {file: written_out(text) for file, text in sources.items()}
     shared = dict(each for file, text in texts.items() if file.endswith(".cuh")
                   for each in _functions(text))  # fmt: skip
     for file, text in texts.items():
-        own = shared | dict(_functions(text))
-        for name, function in own.items() if file.endswith(".cu") else ():
+        here = dict(_functions(text))
+        own = shared | here
+        for name, function in here.items() if file.endswith(".cu") else ():
             if function.kernel:
-                takes_mask = "variants" in function.parameters
-                reads = _reads(name, own, set()) if takes_mask else frozenset()
+                calls: set[str] = set()
+                reads = _reads(name, own, calls)
+                if "variants" not in function.parameters:
+                    reads = frozenset()
                 assert name not in found, f"two kernels are named {name}"
-                found[name] = Kernel(name, file, function.parameters, reads)
+                found[name] = Kernel(name, file, function.parameters, reads, frozenset(calls))
     return found
 
 

@@ -28,7 +28,7 @@ def op_arguments(
     """
     added: dict[str, Any] = {"variants": mask}
     if "scratch" in names:
-        added["scratch"] = _scratch(outputs[0].shape, args[-1], mask)
+        added["scratch"] = _scratch(outputs[0].shape, args[-1])
     if op_name == "l2norm":
         added["stride"] = int(np.prod(outputs[0].shape[1:]))
     if op_name == "router_topk":  # its k is the length of its outputs
@@ -43,8 +43,7 @@ def op_arguments(
     return found
 
 
-def _scratch(shape: Sequence[int], pos: int, mask: int) -> Array:
-    """What two_pass needs: 2 * (keys padded to a power of two) for each row and head."""
+def _scratch(shape: Sequence[int], pos: int) -> Array:
+    """Room for the scores of all keys, for each row and head, and for three keys more."""
     rows, heads = shape[:2]
-    keys = 1 << (pos + rows - 1).bit_length() if mask else 1
-    return np.full((rows, heads, 2 * keys), np.nan, np.float32)
+    return np.full((rows, heads, pos + rows + 3), np.nan, np.float32)

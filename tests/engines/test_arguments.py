@@ -180,7 +180,7 @@ def by_function(ran: tuple[Call, ...]) -> dict[str, np.ndarray]:
     return {name: x for call in ran for name, x in call.elementary}
 
 
-@pytest.mark.parametrize("preset", ["moe-tiny", "hybrid-tiny"])
+@pytest.mark.parametrize("preset", ["moe-tiny", "hybrid-tiny", "next-tiny"])
 def test_a_step_tells_what_its_values_say(preset: str) -> None:
     """Some arguments stand in the step's own values; others follow from them."""
     step = traced(preset)
@@ -194,7 +194,7 @@ def test_a_step_tells_what_its_values_say(preset: str) -> None:
             x = -calls_of["expf"]
             e = own_values("expf", -x, 0)
             assert (x * (F(1.0) / (F(1.0) + e))).tobytes() == value.tobytes()
-        elif key.field == "beta":
+        elif key.field in ("beta", "gs"):
             e = own_values("expf", calls_of["expf"], 0)
             assert (F(1.0) / (F(1.0) + e)).tobytes() == value.tobytes()
         elif key.field == "g":
@@ -209,7 +209,9 @@ def test_a_step_tells_what_its_values_say(preset: str) -> None:
         else:
             continue
         seen.add(key.field)
-    assert seen == ({"act", "topk"} if preset == "moe-tiny" else {"act", "conv", "beta", "g"})
+    hybrid, experts = {"conv", "beta", "g"}, {"topk"}
+    wanted = {"moe-tiny": experts, "hybrid-tiny": hybrid, "next-tiny": {*hybrid, *experts, "gs"}}
+    assert seen == {"act", *wanted[preset]}
 
 
 def test_fields_of_one_op_have_their_own_calls() -> None:

@@ -59,6 +59,10 @@ HYBRID = SyntheticModel(
     ),
     seed=11,
 )
+NEXT = SyntheticModel(
+    replace(HYBRID.config, name="next-small", experts=4, top_k=2, shared_inter=64, vocab=47),
+    seed=11,
+)
 
 
 class Bare(CpuEngine):
@@ -78,6 +82,7 @@ class NotHere(CpuEngine):
 def test_engine_keeps_every_promise(engine: Any, names: list[str]) -> None:
     assert engine_conformance(engine) == names
     assert engine_conformance(engine, model=HYBRID) == names
+    assert engine_conformance(engine, model=NEXT) == names
 
 
 @pytest.mark.gpu

@@ -167,7 +167,7 @@ def test_red_a_changed_input(op: str) -> None:
 @pytest.mark.parametrize(
     ("op", "old", "new"),
     [
-        ("conv_step", "w[c * 4 + t]", "w[c * 4 + 2 - t]"),
+        ("conv_step", "w[c * 4 + t]", "w[c * 4 + 3 - t]"),
         ("delta_step", "h / (gridDim.y / key_heads)", "h % key_heads"),
         ("delta_gates", "any_sigmoid(b[at]", "any_sigmoid(a[at]"),
     ],

@@ -53,7 +53,7 @@ def test_contract_sections_are_found() -> None:
 
 def test_every_file_has_its_twin_or_a_reason() -> None:
     assert twins.unpaired(OPS, KERNELS) == []
-    assert len(PAIRS) == 34
+    assert len(PAIRS) == 36
     assert {"attention", "elementary", "q4", "tree", "variants"} == HEADERS
 
 
@@ -99,7 +99,7 @@ def test_red_two_steps_swapped(stem: str) -> None:
 def test_red_first_argument_renamed(stem: str) -> None:
     ref, dut = texts(stem)
     name = twins.read_reference(ref).arguments[twins.base(stem)][0]
-    head = rf"void (?:__launch_bounds__\(\d+\) )?{stem}\((?:\w+ )?\w+\* ?"
+    head = rf"void (?:__launch_bounds__\(\d+(?:, \d+)?\) )?{stem}\((?:\w+ )?\w+\* ?"
     planted = re.sub(rf"({head}){name}\b", r"\1renamed", dut)
     (said,) = problems(stem, ref, planted)
     assert said.startswith(f"{stem}: {stem}: arguments ref ['{name}'")
@@ -113,9 +113,8 @@ def test_red_first_argument_renamed(stem: str) -> None:
          "arguments"),
         ("rmsnorm", "int variants,", "int variants, float more,", "adds float more: no size"),
         ("swiglu", 'void swiglu(', 'void swiglu_row(', "dut has no kernel swiglu"),
-        ("q4", "q4_block(const unsigned char* qs, const float* x)",
-         "q4_block(const float* x, const unsigned char* qs)", "arguments"),
-        ("q4", "float q4_block(", "float q4_sum(", "functions ref"),
+        ("tree", "tree_sum(float* x, int n)", "tree_sum(int n, float* x)", "arguments"),
+        ("tree", "int power_of_two(", "int next_power(", "functions ref"),
         ("headnorm", "Contract 1.2", "Contract 1.1", "ref cites ['1.2'], dut ['1.1']"),
         ("headnorm", " Contract 1.2.", "", "ref cites ['1.2'], dut []"),
         ("add", "  // step 1: one addition\n", "", "no steps in dut"),
@@ -153,12 +152,13 @@ def test_red_launch_method_with_other_arguments() -> None:
 
 
 def test_red_step_moved_to_another_function() -> None:
-    ref, dut = texts("q4")
-    step = "  // step 1: low and high nibbles, any order\n"
-    planted = changed(
-        changed(dut, step, ""), "    if (variants & UNPAIRED) {\n", f"{step}    if (\n"
-    )
-    assert problems("q4", ref, planted) == ["q4: the steps stand in other functions"]
+    ref, dut = texts("elementary")
+    step = "  // step 1: the product is rounded once more\n"
+    before = "  return __fdiv_rn(1.0f, __fadd_rn(1.0f, ucrt_expf(-x)));\n"
+    planted = changed(changed(dut, step, ""), before, f"{step}  return (\n")
+    assert problems("elementary", ref, planted) == [
+        "elementary: the steps stand in other functions"
+    ]
 
 
 def variant_bits(text: str) -> dict[str, int]:

@@ -19,18 +19,27 @@ OPS_ALONE = {
     "elementary_tables",  # constants; tests/engines/cuda/test_elementary_emu.py compares them
 }
 KERNELS_ALONE = {
+    "async_copy",  # how memory is read
+    "chain",  # sums that the steps of several ops are made of
+    "f32_rows",  # how the work of f32_matvec and expert_f32_matvec is shared out
+    "q4_rows",  # the same of q4_matvec
+    "warp",  # as chain
     "digest",  # as above
     "elementary_tables",  # as above
     "map_elementary",  # the elementary functions over an array, for tests
     "map_elements",  # how these do that
     "map_variants",  # and the engine's own, under its variants
+    "append_rows",  # moves bytes; the CPU engine assigns slices
     "move_element",  # twin of parity/inject.py
     "selftest",  # wrong on purpose where the build is wrong
 }
 # Functions of the shared headers that only one side needs.
-FUNCTIONS_ALONE = {"elementary": {"map_elementary", "ucrt_f64"}}
-# A block of threads walks the keys in tiles: its functions have other arguments; steps are equal.
-OTHER_FUNCTIONS = {"attention"}
+FUNCTIONS_ALONE = {
+    "elementary": {"map_elementary", "ucrt_f64"},
+    "q4": {"four_pairs", "four_variant", "four_single", "four_ints"},  # a word of sixteen rows
+}
+# Many threads share the work, keys in tiles or rows at once: other functions; steps are equal.
+OTHER_FUNCTIONS = {"attention", "q4"}
 # Swapped functions of one statement each: nothing to count.
 WITHOUT_STEPS = {"variants"}
 # Python has no pointer arithmetic: where a kernel gets a moved pointer, the reference gets these.
@@ -46,7 +55,7 @@ _SECTION = r"\d+(?:\.\d+)*"
 _CITED = re.compile(rf"\b[Cc]ontract ({_SECTION}(?:(?:,| and) *{_SECTION})*)")
 _DEFINED = re.compile(rf"^## ({_SECTION})\.|^\*\*({_SECTION})[ *]", re.MULTILINE)
 _FUNCTION = re.compile(
-    r'^(?:extern "C" __global__ void(?: __launch_bounds__\(\d+\))?'
+    r'^(?:extern "C" __global__ void(?: __launch_bounds__\(\d+(?:, \d+)?\))?'
     r"|__device__ (?:__forceinline__ )?[\w ]+?) (\w+)\(([^)]*)\)",
     re.MULTILINE,
 )
@@ -97,7 +106,7 @@ def read_kernel(text: str) -> Side:
     for found in _FUNCTION.finditer(text):
         name, inside = found.groups()
         starts.append((text.count("\n", 0, found.start()) + 1, name))
-        declared[name] = [" ".join(part.split()) for part in inside.split(",")]
+        declared[name] = [" ".join(part.split()) for part in inside.split(",") if part.strip()]
         arguments[name] = [re.findall(r"\w+", part)[-1] for part in declared[name]]
     return Side(cited("\n".join(lines)), arguments, list(_steps(text, starts)), declared)
 

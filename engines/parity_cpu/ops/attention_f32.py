@@ -6,7 +6,9 @@ import numpy as np
 from numba import prange
 
 from parity_cpu.jit import jit, jit_parallel
+from parity_cpu.lanes import LANES, as_floats, column, every, four_words, spread
 from parity_cpu.ops.attention import divide, softmax
+from parity_cpu.tiles import put
 
 f32 = np.float32
 
@@ -15,11 +17,26 @@ f32 = np.float32
 def scores_f32(s, q, k, sm_scale, g):  # type: ignore[no-untyped-def]
     """Fill s: (keys,) f32 for one query head q: (hd,) over the first keys of KV head ``g``."""
     # step 1: score, the dot ascending
-    for t in range(s.shape[0]):
-        dot = f32(0.0)
-        for j in range(q.shape[0]):
-            dot = f32(dot + f32(q[j] * k[t, g, j]))
-        s[t] = f32(dot * sm_scale)
+    for first in range(0, s.shape[0], LANES):
+        count = min(LANES, s.shape[0] - first)
+        dot = dots_f32(q, k, first, count, g)
+        put(s, first, dot * spread(sm_scale), count)
+
+
+@jit
+def dots_f32(q, k, first, count, g):  # type: ignore[no-untyped-def]
+    """q times ``count`` keys of KV head ``g`` from ``first`` on, a key in each lane."""
+    stride = k.shape[1] * k.shape[2]
+    start = first * stride + g * k.shape[2]
+    whole = q.shape[0] - q.shape[0] % 4
+    dot = spread(f32(0.0))
+    for j in range(0, whole, 4):
+        words = four_words(k, (start + j) * 4, stride * 4, count)
+        for i in range(4):
+            dot = dot + every(q, j + i) * as_floats(words[i])
+    for j in range(whole, q.shape[0]):
+        dot = dot + every(q, j) * as_floats(column(k, start + j, stride, count))
+    return dot
 
 
 @jit

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import prange
 
-from parity_cpu.jit import jit_parallel
+from parity_cpu.jit import jit, jit_parallel
 
 f32 = np.float32
 
@@ -18,18 +18,27 @@ def delta_step(o, s, q, k, v, beta, g):  # type: ignore[no-untyped-def]
     """
     group = s.shape[0] // q.shape[0]
     for h in prange(s.shape[0]):
-        at = h // group
-        for j in range(s.shape[2]):
-            # step 1: S = S * g; mem = sum of S * k, ascending
-            mem = f32(0.0)
-            for i in range(s.shape[1]):
-                s[h, i, j] = f32(s[h, i, j] * g[h])
-                mem = f32(mem + f32(s[h, i, j] * k[at, i]))
-            # step 2: delta = (v - mem) * beta
-            delta = f32(f32(v[h, j] - mem) * beta[h])
-            # step 3: S = S + k * delta; o = sum of S * q, ascending
-            acc = f32(0.0)
-            for i in range(s.shape[1]):
-                s[h, i, j] = f32(s[h, i, j] + f32(k[at, i] * delta))
-                acc = f32(acc + f32(s[h, i, j] * q[at, i]))
-            o[h, j] = acc
+        delta = np.empty(s.shape[2], np.float32)
+        head_step(o[h], s[h], q[h // group], k[h // group], v[h], beta[h], g[h], delta)
+
+
+@jit
+def head_step(o, s, q, k, v, beta, g, delta):  # type: ignore[no-untyped-def]
+    """One head; delta: (vd,) f32 scratch, mem first. Columns go side by side: they stand apart."""
+    # step 1: S = S * g; mem = sum of S * k, ascending
+    delta[:] = f32(0.0)
+    for i in range(s.shape[0]):
+        row = s[i]
+        for j in range(row.shape[0]):
+            row[j] = f32(row[j] * g)
+            delta[j] = f32(delta[j] + f32(row[j] * k[i]))
+    # step 2: delta = (v - mem) * beta
+    for j in range(v.shape[0]):
+        delta[j] = f32(f32(v[j] - delta[j]) * beta)
+    # step 3: S = S + k * delta; o = sum of S * q, ascending
+    o[:] = f32(0.0)
+    for i in range(s.shape[0]):
+        row = s[i]
+        for j in range(row.shape[0]):
+            row[j] = f32(row[j] + f32(k[i] * delta[j]))
+            o[j] = f32(o[j] + f32(row[j] * q[i]))

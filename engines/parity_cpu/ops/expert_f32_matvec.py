@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
 from numba import prange
 
 from parity_cpu.jit import jit_parallel
-from parity_cpu.ops.variants import product_sum
-
-f32 = np.float32
+from parity_cpu.lanes import LANES
+from parity_cpu.ops.f32_matvec import tile_f32
+from parity_cpu.tiles import put, tiles
 
 
 @jit_parallel
@@ -17,15 +16,12 @@ def expert_f32_matvec(out, w, ids, x, variants):  # type: ignore[no-untyped-def]
 
     G = 1: one input for all ranks; G = k: each its own. variants: fma.
     """
-    ranks = ids.shape[1]
-    rows = w.shape[1]
-    for job in prange(ids.shape[0] * ranks * rows):
-        r = job % rows
-        rank = job // rows % ranks
-        m = job // (rows * ranks)
+    ranks, rows, cols = ids.shape[1], w.shape[1], w.shape[2]
+    jobs = ranks * tiles(rows)
+    for job in prange(ids.shape[0] * jobs):
+        m, rank, first = job // jobs, job % jobs // tiles(rows), job % tiles(rows) * LANES
         g = rank if x.shape[1] > 1 else 0
+        count = min(LANES, rows - first)
         # step 1: one accumulator, ascending
-        acc = f32(0.0)
-        for j in range(w.shape[2]):
-            acc = product_sum(w[ids[m, rank], r, j], x[m, g, j], acc, variants)
-        out[m, rank, r] = acc
+        acc = tile_f32(w, x[m, g], (ids[m, rank] * rows + first) * cols, count, variants)
+        put(out[m, rank], first, acc, count)

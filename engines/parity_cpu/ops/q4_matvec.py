@@ -6,47 +6,64 @@ import numpy as np
 from numba import prange
 
 from parity_cpu.jit import jit, jit_parallel
-from parity_cpu.ops.q4 import half_to_f32, q4_block, q4_block_variant
+from parity_cpu.lanes import LANES, fetch, four_words, load, spread
+from parity_cpu.ops.q4 import q4_block, q4_block_variant
 from parity_cpu.ops.variants import product_sum
+from parity_cpu.tiles import put, scales, tiles
 from parity_cpu.variants import FMA, SPLIT_K, UNPAIRED
 
 f32 = np.float32
 
 
 @jit
-def row_exact(d, qs, x):  # type: ignore[no-untyped-def]
-    """One row of the exact tier: d: (nb,), qs: (nb * 16,), x: (nb * 32,)."""
-    acc = f32(0.0)
-    for b in range(d.shape[0]):
-        s = q4_block(qs, x, b * 16, b * 32)
+def tile_exact(d, qs, x, start, count):  # type: ignore[no-untyped-def]
+    """``count`` rows of the exact tier. d: their scales (nb * 16,) f32; x: (nb * 32,) f32;
+    start: the first row's byte of qs."""
+    nb = d.shape[0] // LANES
+    acc = spread(f32(0.0))
+    for b in range(nb):
+        fetch(qs, start + (nb + b) * 16 * LANES)
+        s = q4_block(four_words(qs, start + b * 16, nb * 16, count), x, b * 32)
         # step 2: d * s, blocks ascending
-        acc = f32(acc + f32(half_to_f32(d[b]) * s))
+        acc = acc + load(d, b * LANES) * s
     return acc
 
 
 @jit
-def row_variant(d, qs, x, variants):  # type: ignore[no-untyped-def]
-    """One row with fma, split_k or unpaired: block b adds to partial b mod 4, or all to one."""
-    part = np.zeros(4, np.float32)
-    for b in range(d.shape[0]):
-        s = q4_block_variant(qs, x, b * 16, b * 32, variants)
-        at = b % 4 if variants & SPLIT_K else 0
-        part[at] = product_sum(half_to_f32(d[b]), s, part[at], variants)
-    acc = f32(0.0)
-    for at in range(4):
-        acc = f32(acc + part[at])
-    return acc if variants & SPLIT_K else part[0]
+def tile_variant(d, qs, x, start, count, variants):  # type: ignore[no-untyped-def]
+    """The same with fma, split_k or unpaired: block b adds to partial b mod 4, or all to one."""
+    nb = d.shape[0] // LANES
+    zero = spread(f32(0.0))
+    one, two, three, four = zero, zero, zero, zero
+    for b in range(nb):
+        fetch(qs, start + (nb + b) * 16 * LANES)
+        words = four_words(qs, start + b * 16, nb * 16, count)
+        s = q4_block_variant(words, x, b * 32, variants)
+        one = product_sum(load(d, b * LANES), s, one, variants)
+        if variants & SPLIT_K:
+            one, two, three, four = two, three, four, one
+    if not variants & SPLIT_K:
+        return one
+    for _ in range(-nb % 4):  # until partial 0 comes first again
+        one, two, three, four = two, three, four, one
+    return zero + one + two + three + four
 
 
 @jit_parallel
 def q4_matvec(out, d, qs, x, variants):  # type: ignore[no-untyped-def]
     """out: (M, rows) f32; d: (rows, nb) u16; qs: (rows, nb * 16) u8; x: (M, nb * 32) f32.
 
-    Weight rows run in parallel; the chain of one row is serial. variants: fma, split_k, unpaired.
+    Tiles of weight rows run in parallel; the chain of one row is serial.
+    variants: fma, split_k, unpaired.
     """
-    for r in prange(d.shape[0]):
+    rows, nb = d.shape
+    for tile in prange(tiles(rows)):
+        first = tile * LANES
+        count = min(LANES, rows - first)
+        start, scale = first * nb * 16, scales(d, first * nb, nb, count)
         for m in range(x.shape[0]):
             if variants & (FMA | SPLIT_K | UNPAIRED):
-                out[m, r] = row_variant(d[r], qs[r], x[m], variants)
+                acc = tile_variant(scale, qs, x[m], start, count, variants)
             else:
-                out[m, r] = row_exact(d[r], qs[r], x[m])
+                acc = tile_exact(scale, qs, x[m], start, count)
+            put(out[m], first, acc, count)

@@ -11,6 +11,7 @@ from numba import float32, float64, types
 
 from parity_cpu.intrinsics import fma32
 from parity_cpu.jit import jit
+from parity_cpu.lanes import floats
 from parity_cpu.ops.elementary import ucrt_cosf, ucrt_expf, ucrt_logf, ucrt_sinf
 from parity_cpu.variants import (
     DIV_BY_INVERSE,
@@ -41,18 +42,18 @@ def inverse_root(v, variants):  # type: ignore[no-untyped-def]
 
 @jit
 def product_sum(w, x, acc, variants):  # type: ignore[no-untyped-def]
-    """acc + w * x with two roundings, or with one."""
+    """acc + w * x with two roundings, or with one; sixteen rows at once."""
     if variants & FMA:
         return fma32(w, x, acc)
-    return f32(acc + f32(w * x))
+    return acc + w * x
 
 
 @jit
 def scaled_dot(dot, s_w, s_a, variants):  # type: ignore[no-untyped-def]
-    """(dot * s_w) * s_a, or (s_w * s_a) * dot."""
+    """(dot * s_w) * s_a, or (s_w * s_a) * dot; sixteen rows at once."""
     if variants & SCALE_ASSOC:
-        return f32(f32(s_w * s_a) * f32(dot))
-    return f32(f32(f32(dot) * s_w) * s_a)
+        return (s_w * s_a) * floats(dot)
+    return (floats(dot) * s_w) * s_a
 
 
 @jit

@@ -45,6 +45,9 @@ FLAGS = (
     "-fsigned-zeros",
     # sqrtf as one instruction: nothing here reads errno.
     "-fno-math-errno",
+    # g++ 12 vectorises a sum of four a turn as one in their order of memory, whatever order is
+    # written: a fault that swaps two of them would not be seen.
+    "-fno-tree-vectorize",
     # Kernels read bytes as words and words as floats.
     "-fno-strict-aliasing",
     "-fno-exceptions",

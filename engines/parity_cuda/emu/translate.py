@@ -35,6 +35,7 @@ _SHARED = re.compile(
     rf"(?P<type>(?:{_TYPE_WORD}\s+)+)(?P<names>{_DECLARATOR}(?:,\s*{_DECLARATOR})*)"
 )
 _BOUNDS = r"(?:__launch_bounds__\s*\((?:[^()]|\([^()]*\))*\)\s*)?"
+_INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 _KERNEL = re.compile(rf"__global__\s+{_BOUNDS}void\s+{_BOUNDS}({_NAME})\s*\(")
 _NO_FUNCTION = re.compile(r"\b(?:namespace|struct|class|union|enum)\b[^()]*$|\bextern\s*$")
 
@@ -59,13 +60,15 @@ def translate(sources: Mapping[str, str]) -> Unit:
     Raises InputError where a shared array or a kernel is declared in a way not understood, for
     inline PTX outside ``#ifndef __CUDA_EMU__``, and where the texts hold no kernel at all.
     """
+    reached = _reached(sources)
     numbers = count()  # over all files: two arrays of one unit never share memory
     kernels: dict[str, tuple[str, int]] = {}
     parts: dict[str, str] = {}
     for name in sorted(sources):
         code = _visible(sources[name])
         _refuse_ptx(name, code)
-        kernels |= {kernel: (name, line) for kernel, line in _kernels(name, code)}
+        if name in reached:
+            kernels |= {kernel: (name, line) for kernel, line in _kernels(name, code)}
         parts[name] = _numbered(name, _place_shared(name, sources[name], code, numbers))
     if not kernels:
         raise InputError(f"no __global__ function in {', '.join(sorted(sources))}", _KERNEL_FORM)
@@ -73,6 +76,18 @@ def translate(sources: Mapping[str, str]) -> Unit:
     units = [text for name, text in parts.items() if name not in headers]
     text = '#include "cuda_emu.h"\n' + "".join(units) + _table(kernels)
     return Unit(text, headers, tuple(parts), tuple(kernels))
+
+
+def _reached(sources: Mapping[str, str]) -> set[str]:
+    """The ``.cu`` files and what they include: a header that none does is in no unit."""
+    reached: set[str] = set()
+    left = [name for name in sources if not name.endswith(".cuh")]
+    while left:
+        name = left.pop()
+        reached.add(name)
+        included = _INCLUDE.findall(sources[name])
+        left += [each for each in included if each in sources and each not in reached]
+    return reached
 
 
 def _numbered(name: str, text: str, line: int = 1) -> str:

@@ -7,13 +7,12 @@ extern "C" __global__ void conv_step(float* out, float* hist, const float* qkv, 
   const int c = blockIdx.x * blockDim.x + threadIdx.x;
   if (c >= channels) return;
   // step 1: taps over [hist, new], ascending
-  float acc = 0.0f;
-  for (int t = 0; t < 3; ++t) acc = __fadd_rn(acc, __fmul_rn(w[c * 4 + t], hist[t * channels + c]));
-  acc = __fadd_rn(acc, __fmul_rn(w[c * 4 + 3], qkv[c]));
+  float tap[4], acc = 0.0f;
+  for (int t = 0; t < 3; ++t) tap[t] = hist[t * channels + c];
+  tap[3] = qkv[c];
+  for (int t = 0; t < 4; ++t) acc = __fadd_rn(acc, __fmul_rn(w[c * 4 + t], tap[t]));
   // step 2: silu
   out[c] = any_silu(acc, variants);
   // step 3: hist shifts by the raw qkv
-  hist[c] = hist[channels + c];
-  hist[channels + c] = hist[2 * channels + c];
-  hist[2 * channels + c] = qkv[c];
+  for (int t = 0; t < 3; ++t) hist[t * channels + c] = tap[t + 1];
 }

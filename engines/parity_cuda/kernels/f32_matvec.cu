@@ -1,17 +1,11 @@
 // f32_matvec: f32 rows times float rows (the router). Contract 1.5.
-// Launch: grid (blocks over rows, M), one thread a weight row. A chain belongs to one thread, so
-// neither the grid nor M can change the order.
-#include "variants.cuh"
+// Launch: grid (tiles of at most 32 weight rows), block (32, 2), dynamic shared memory by ops.py; see
+// f32_rows.cuh. A chain belongs to one thread, so the grid cannot change the order.
+#include "f32_rows.cuh"
 
-extern "C" __global__ void f32_matvec(float* out, const float* w, const float* x,
-                                      int variants, int rows, int cols) {
-  const int r = blockIdx.x * blockDim.x + threadIdx.x;
-  const int m = blockIdx.y;
-  if (r >= rows) return;
-  w += (long long)r * cols;
-  x += (long long)m * cols;
+extern "C" __global__ void __launch_bounds__(64) f32_matvec(float* out, const float* w,
+    const float* x, int variants, int rows, int cols) {
+  extern __shared__ float shared[];
   // step 1: one accumulator, ascending
-  float acc = 0.0f;
-  for (int j = 0; j < cols; ++j) acc = product_sum(w[j], x[j], acc, variants);
-  out[(long long)m * rows + r] = acc;
+  f32_rows(out, w, x, variants, rows, cols, shared);
 }

@@ -1,17 +1,20 @@
 // headnorm: norm of each head (QK-norm). Contract 1.2.
-// Launch: grid (heads, M), any block. One block per head: neither heads nor M can change the order.
-#include "variants.cuh"
+// Launch: grid (heads, M), any block; dynamic shared memory: hd floats. One block per head: neither
+// heads nor M can change the order.
+#include "chain.cuh"
 
 extern "C" __global__ void headnorm(float* out, const float* x, const float* w, float eps, int variants,
                                     int hd) {
+  extern __shared__ float part[];
   __shared__ float shared_r[1];
   const long long at = ((long long)blockIdx.y * gridDim.x + blockIdx.x) * hd;
   x += at;
   out += at;
+  // step 1: squares, strictly ascending
+  for (int j = threadIdx.x; j < hd; j += blockDim.x) part[j] = __fmul_rn(x[j], x[j]);
+  __syncthreads();
   if (threadIdx.x == 0) {
-    float ss = 0.0f;
-    // step 1: squares, strictly ascending
-    for (int j = 0; j < hd; ++j) ss = __fadd_rn(ss, __fmul_rn(x[j], x[j]));
+    const float ss = chain_sum(part, hd, 0.0f);
     // step 2: mean, root, reciprocal, each rounded
     shared_r[0] = inverse_root(__fadd_rn(__fdiv_rn(ss, (float)hd), eps), variants);
   }

@@ -2,6 +2,8 @@
 #pragma once
 #include "variants.cuh"
 
+#define Q4_MAGIC 0x4b000000u  // the bits of 2^23
+
 // The float32 with the value of a finite f16 given by its bits; exact, subnormals too.
 __device__ __forceinline__ float half_to_f32(unsigned short bits) {
   // step 1: exponent and mantissa into place, then an exact scaling by 2^112
@@ -11,47 +13,103 @@ __device__ __forceinline__ float half_to_f32(unsigned short bits) {
   return bits & 0x8000 ? -magnitude : magnitude;
 }
 
-// Block sum of contract 1.3: 16 bytes of weights times x[0..31].
-__device__ __forceinline__ float q4_block(const unsigned char* qs, const float* x) {
-  // step 1: pairs (e, e + 16), ascending
-  float s = 0.0f;
-  for (int e = 0; e < 16; ++e) {
-    const int byte = qs[e];
-    const float low = (float)((byte & 15) - 8);
-    const float high = (float)((byte >> 4) - 8);
-    s = __fadd_rn(s, __fadd_rn(__fmul_rn(low, x[e]), __fmul_rn(high, x[e + 16])));
-  }
-  return s;
+// nibble - 8 of byte e of a word that has one nibble a byte: 2^23 + nibble by its bits, less
+// 2^23 + 8, both exact. A magic that is a literal costs one instruction more for each weight.
+__device__ __forceinline__ float q4_weight(unsigned nibbles, int e, unsigned magic) {
+  return __fsub_rn(__uint_as_float(__byte_perm(nibbles, magic, 0x7440 + e)), 8388616.0f);
 }
 
-// Block sum with fma (the pair's first product fused) or unpaired (strictly 0 .. 31).
-__device__ __forceinline__ float q4_block_variant(const unsigned char* qs, const float* x,
-                                                  int variants) {
-  float s = 0.0f;
-  for (int e = 0; e < 16; ++e) {
-    const int byte = qs[e];
-    const float low = (float)((byte & 15) - 8);
-    const float high = (float)((byte >> 4) - 8);
-    if (variants & UNPAIRED) {
-      s = product_sum(low, x[e], s, variants);
-    } else {
-      s = __fadd_rn(s, product_sum(low, x[e], __fmul_rn(high, x[e + 16]), variants));
+// Four bytes of each of R rows, times the inputs of M rows: adds to the block sums s.
+// x: element 4 * word of a block of 32; a row of inputs starts every `stride` floats.
+template <int R, int M>
+__device__ __forceinline__ void q4_pairs(float (&s)[R][M], const unsigned (&bytes)[R],
+                                         const float* x, int stride, unsigned magic,
+                                         int variants) {
+  float low[R][4], high[R][4];
+#pragma unroll
+  for (int r = 0; r < R; ++r)
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      low[r][e] = q4_weight(bytes[r] & 0x0f0f0f0fu, e, magic);
+      high[r][e] = q4_weight(bytes[r] >> 4 & 0x0f0f0f0fu, e, magic);
     }
+  // step 1: pairs (e, e + 16), ascending
+#pragma unroll
+  for (int m = 0; m < M; ++m) {
+    const float4 x0 = *(const float4*)(x + m * stride), x1 = *(const float4*)(x + m * stride + 16);
+    const float a[4] = {x0.x, x0.y, x0.z, x0.w}, b[4] = {x1.x, x1.y, x1.z, x1.w};
+#pragma unroll
+    for (int e = 0; e < 4; ++e)
+#pragma unroll
+      for (int r = 0; r < R; ++r) {
+        const float second = __fmul_rn(high[r][e], b[e]);
+        s[r][m] = __fadd_rn(s[r][m], product_sum(low[r][e], a[e], second, variants));
+      }
   }
-  if (variants & UNPAIRED) {
-    for (int e = 0; e < 16; ++e)
-      s = product_sum((float)((qs[e] >> 4) - 8), x[e + 16], s, variants);
-  }
-  return s;
 }
 
-// Exact integer dot of contract 1.4: 32 weights times q[0..31].
-__device__ __forceinline__ int q4_block_int(const unsigned char* qs, const short* q) {
-  // step 1: low and high nibbles, any order
-  int dot = 0;
-  for (int e = 0; e < 16; ++e) {
-    const int byte = qs[e];
-    dot += ((byte & 15) - 8) * (int)q[e] + ((byte >> 4) - 8) * (int)q[e + 16];
+// One nibble of each byte of a word, strictly ascending: x[0..3] are its inputs.
+template <int R, int M>
+__device__ __forceinline__ void q4_singles(float (&s)[R][M], const unsigned (&nibbles)[R],
+                                           const float* x, int stride, unsigned magic,
+                                           int variants) {
+  float w[R][4];
+#pragma unroll
+  for (int r = 0; r < R; ++r)
+#pragma unroll
+    for (int e = 0; e < 4; ++e) w[r][e] = q4_weight(nibbles[r], e, magic);
+#pragma unroll
+  for (int m = 0; m < M; ++m) {
+    const float4 x0 = *(const float4*)(x + m * stride);
+    const float a[4] = {x0.x, x0.y, x0.z, x0.w};
+#pragma unroll
+    for (int e = 0; e < 4; ++e)
+#pragma unroll
+      for (int r = 0; r < R; ++r) s[r][m] = product_sum(w[r][e], a[e], s[r][m], variants);
   }
-  return dot;
+}
+
+// Block sums of contract 1.3 of R rows for M rows of inputs, with fma (the pair's first product
+// fused) or unpaired (strictly 0 .. 31) as FIXED says.
+template <int R, int M, int FIXED>
+__device__ __forceinline__ void q4_blocks(float (&s)[R][M], uint4 (&qs)[R], const float* x,
+                                          int stride, unsigned magic) {
+  constexpr int UNROLL = R * M > 4 || FIXED ? 1 : 4, PASSES = FIXED & UNPAIRED ? 2 : 1;
+#pragma unroll
+  for (int r = 0; r < R; ++r)
+#pragma unroll
+    for (int m = 0; m < M; ++m) s[r][m] = 0.0f;
+  for (int pass = 0; pass < PASSES; ++pass)
+#pragma unroll UNROLL
+    for (int word = 0; word < 4; ++word) {
+      unsigned bytes[R];
+#pragma unroll
+      for (int r = 0; r < R; ++r) {
+        bytes[r] = qs[r].x;
+        qs[r] = make_uint4(qs[r].y, qs[r].z, qs[r].w, qs[r].x);
+      }
+      if (FIXED & UNPAIRED) {
+#pragma unroll
+        for (int r = 0; r < R; ++r) bytes[r] = bytes[r] >> 4 * pass & 0x0f0f0f0fu;
+        q4_singles<R, M>(s, bytes, x + 16 * pass + 4 * word, stride, magic, FIXED);
+      } else {
+        q4_pairs<R, M>(s, bytes, x + 4 * word, stride, magic, FIXED);
+      }
+    }
+}
+
+// Exact integer dot of contract 1.4: 32 weights times q[0..31], the sum of all q given.
+__device__ __forceinline__ int q4_block_int(uint4 qs, const int (&q)[16], int sum) {
+  // step 1: low and high nibbles, any order
+  const unsigned word[4] = {qs.x, qs.y, qs.z, qs.w};
+  int low = 0, high = 0;
+#pragma unroll
+  for (int g = 0; g < 4; ++g) {
+    const int bytes0 = (int)(word[g] & 0x0f0f0f0fu), bytes1 = (int)(word[g] >> 4 & 0x0f0f0f0fu);
+    low = __dp2a_lo(q[2 * g], bytes0, low);
+    high = __dp2a_lo(q[8 + 2 * g], bytes1, high);
+    low = __dp2a_hi(q[2 * g + 1], bytes0, low);
+    high = __dp2a_hi(q[9 + 2 * g], bytes1, high);
+  }
+  return low + high - 8 * sum;
 }

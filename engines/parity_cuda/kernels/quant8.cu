@@ -1,22 +1,22 @@
 // quant8: int8 rows of K, V and the query, one scale a head. Contract 1.6.
-// Launch: grid (blocks over heads, M), one thread a head, so M cannot change anything.
+// Launch: grid (heads, M), 32 threads: a warp a head, so M cannot change anything.
 #include "variants.cuh"
+#include "warp.cuh"
 
 extern "C" __global__ void quant8(signed char* q, float* scale, const float* x, int variants,
                                   int heads, int hd) {
-  const int h = blockIdx.x * blockDim.x + threadIdx.x;
-  if (h >= heads) return;
-  const long long row = (long long)blockIdx.y * heads + h;
+  const long long row = (long long)blockIdx.y * heads + blockIdx.x;
   x += row * hd;
   q += row * hd;
   // step 1: largest magnitude, any order
   float amax = 0.0f;
-  for (int j = 0; j < hd; ++j) amax = fmaxf(amax, fabsf(x[j]));
+  for (int j = threadIdx.x; j < hd; j += 32) amax = fmaxf(amax, fabsf(x[j]));
+  amax = warp_max(amax);
   // step 2: the scale, stored as computed
   const float s = __fdiv_rn(amax, 127.0f);
-  scale[row] = s;
+  if (threadIdx.x == 0) scale[row] = s;
   // step 3: divide, round to even, clamp as float; a zero scale gives zeros
-  for (int j = 0; j < hd; ++j) {
+  for (int j = threadIdx.x; j < hd; j += 32) {
     float t = 0.0f;
     if (!zero_scale(s, variants)) {
       t = rintf(quotient(x[j], s, variants));

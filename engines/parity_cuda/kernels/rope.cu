@@ -1,17 +1,17 @@
 // rope: rotary embedding, pairs (i, i + rot/2). Contract 1.7.
-// Launch: grid (heads, M), one thread an element or pair in turn. Row m stands at pos + m; every
+// Launch: grid (heads, M), one thread an element or pair in turn. Row m stands at pos[0] + m; every
 // element is computed by itself, so neither heads nor M can change anything.
 #include "variants.cuh"
 
-extern "C" __global__ void rope(float* out, const float* x, const float* inv_freq, int pos,
-                                int variants, int half, int hd) {
+extern "C" __global__ void rope(float* out, const float* x, const float* inv_freq,
+                                const int* pos, int variants, int half, int hd) {
   const int m = blockIdx.y;
   const long long at = ((long long)m * gridDim.x + blockIdx.x) * hd;
   x += at;
   out += at;
   for (int i = threadIdx.x; i < half; i += blockDim.x) {
     // step 1: angle, cosine, sine
-    const float angle = __fmul_rn((float)(pos + m), inv_freq[i]);
+    const float angle = __fmul_rn((float)(pos[0] + m), inv_freq[i]);
     const float c = any_cosf(angle, variants);
     const float s = any_sinf(angle, variants);
     const float x1 = x[i];

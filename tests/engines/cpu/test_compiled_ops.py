@@ -48,7 +48,12 @@ needs_two_threads = pytest.mark.skipif(
 def run_all_ops() -> None:
     """One step in each tier and storage, hashed: every op has run with its real types."""
     for tier, variants in TIERS.items():
-        for name, weights in (("moe-tiny", "q4"), ("moe-tiny", "f32"), ("hybrid-tiny", "q4")):
+        for name, weights in (
+            ("moe-tiny", "q4"),
+            ("moe-tiny", "f32"),
+            ("hybrid-tiny", "q4"),
+            ("next-tiny", "q4"),
+        ):
             engine = Engine(EngineSettings(tier=tier, variants=variants))
             model = synthetic(name, 7, weights)
             engine.load(model, 2)

@@ -48,6 +48,8 @@ class OpRunner:
         given = op_arguments(op_name, names, outputs, args, mask)
         if "scratch" in names:
             given[names.index("scratch")].view(np.uint8)[...] = self.garbage
+        if "pos" in names:  # kernels read it on the device
+            given[names.index("pos")] = np.array([given[names.index("pos")]], np.int32)
         sent = [self._sent(value) if at >= len(held) else value for at, value in enumerate(given)]
         method(*sent)
         for value, buffer in zip(given[len(held) :], sent[len(held) :], strict=True):

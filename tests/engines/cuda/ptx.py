@@ -11,17 +11,14 @@ from pathlib import Path
 
 from parity.errors import NotRunError
 from parity_cuda import nvrtc
+from tests.engines.kernel_texts import kernels
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_120")
-# Contract 4 writes fma64 in expf, cosf and sinf and fma32 in logf: kernels that call one of these,
-# or what 1.9 builds on them, may hold the instruction; no other may.
-_FMA64 = re.compile(r"\b(?:ucrt_(?:exp|cos|sin)f|any_\w+|sigmoid|silu|softplus)\b")
-_FMA32 = re.compile(r"\b(?:ucrt_logf|any_softplus|softplus)\b")
-_HEADERS = ("elementary.cuh", "elementary_tables.cuh", "variants.cuh")
-_BOUNDS = r"(?:__launch_bounds__\(\d+\) )?"
-_KERNEL = re.compile(rf'extern "C" __global__ void {_BOUNDS}(\w+)\(')
-_INCLUDE = re.compile(r'#include "([\w.]+)"')
-
+# Contract 4 writes fma64 in expf, cosf and sinf and fma32 in logf: kernels whose text leads to one
+# of these may hold the instruction; no other may.
+_FMA64 = {"ucrt_expf", "ucrt_cosf", "ucrt_sinf"}
+_FMA32 = {"ucrt_logf"}
+_BOUNDS = r"(?:__launch_bounds__\(\d+(?:, \d+)?\) )?"
 _VARIANTS = re.compile(
     rf'(extern "C" __global__ void {_BOUNDS}\w+\([^)]*\bint) variants([^)]*\) \{{)'
 )
@@ -88,22 +85,9 @@ def missing(compiler: str) -> str:
 
 def written_fmas(sources: Mapping[str, str]) -> tuple[set[str], set[str]]:
     """The kernels whose text calls a function with an fma64, and one with an fma32."""
-    found: tuple[set[str], set[str]] = (set(), set())
-    for name, text in sources.items():
-        _, *parts = _KERNEL.split(text)
-        for kernel, body in zip(parts[::2], parts[1::2], strict=True):
-            called = _called_text(name, sources, body)
-            for pattern, kernels in zip((_FMA64, _FMA32), found, strict=True):
-                if name.endswith(".cu") and pattern.search(called):
-                    kernels.add(kernel)
-    return found
-
-
-def _called_text(name: str, sources: Mapping[str, str], body: str) -> str:
-    """A kernel's body with what stands before the kernels, and the headers of the ops."""
-    helpers = _KERNEL.split(sources[name])[0]
-    own = [file for file in _INCLUDE.findall(helpers) if file not in _HEADERS]
-    return "".join([body, helpers, *(_called_text(file, sources, "") for file in own)])
+    found = kernels(sources).values()
+    double, single = ({each.name for each in found if each.calls & fma} for fma in (_FMA64, _FMA32))
+    return double, single
 
 
 COMPILERS: dict[str, Compile] = {"nvcc": by_nvcc, "nvrtc": by_nvrtc}

@@ -89,9 +89,15 @@ TABLES: dict[str, Callable[[np.random.Generator], Iterator[Case]]] = {
 def numba_run(op_name: str, args: check.Args, specs: Specs) -> check.Outputs:
     """What the Numba op gives; its inputs are changed as the op changes them."""
     op = getattr(import_module(f"parity_cpu.ops.{op_name}"), op_name)
-    outputs = tuple(np.full(shape, np.nan, dtype) for shape, dtype in specs)
+    outputs = tuple(_garbage(*spec) for spec in specs)
     op(*op_arguments(op_name, parameters(op), outputs, args))
     return outputs
+
+
+def _garbage(shape: tuple[int, ...], dtype: type) -> Array:
+    """An output that nothing has written: NaNs as floats."""
+    count = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    return np.full(count, 0xFF, np.uint8).view(dtype).reshape(shape)
 
 
 def cases_of(op_name: str) -> Iterator[Case]:

@@ -14,13 +14,13 @@ from tests.engines.header_digest import JOB, RESULT, THREADS, sources
 C = ctypes.CDLL(None)
 C.malloc.restype, C.malloc.argtypes = ctypes.c_void_p, (ctypes.c_size_t,)
 SIZES = (0, 1, 3, 255, 256, 257, 300, 1000, 5003)
-# The block reads its own slices only; a barrier keeps one bit's ends from the next one's.
+# The block reads its own bytes only; a barrier stands before the trees of other warps are read.
 FAULTS = {
     "": ("", ""),
-    "past the end": ("i < bytes; ++i) hash", "i <= bytes; ++i) hash"),
+    "past the end": ("at + i < end) word", "at + i <= end) word"),
     "no barrier": (
-        "ends[me] = end >> bit & 1;\n    __syncthreads();",
-        "ends[me] = end >> bit & 1;",
+        "shared->trees[round][warp] = tree;\n  __syncthreads();",
+        "shared->trees[round][warp] = tree;",
     ),
 }
 
@@ -38,12 +38,7 @@ def launch(module: EmuModule) -> None:
 
 def main() -> None:
     mode, fault = sys.argv[1:]
-    texts = sources()
-    old, new = FAULTS[fault]
-    assert not old or texts["parity_dump.cuh"].count(old) == 1
-    texts["parity_dump.cuh"] = (
-        texts["parity_dump.cuh"].replace(old, new) if old else texts["parity_dump.cuh"]
-    )
+    texts = sources(*FAULTS[fault])
     module = EmuModule(build_module(texts, mode=mode))  # type: ignore[arg-type]
     with tempfile.TemporaryFile("w+") as said:
         child = os.fork()

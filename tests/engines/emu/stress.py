@@ -47,8 +47,11 @@ def stress_sources() -> Mapping[str, str]:
 class StressBackend(EmuBackend):
     """An emulated device on a module built before. New memory is filled with the poison byte.
 
-    ``launched``: the kernels that ran, each with its mask.
+    ``launched``: the kernels that ran, each with its mask. ``processors``: two, so that a small
+    projection is more than one block, and a block more than one weight row.
     """
+
+    processors = 2
 
     def __init__(self, module: EmuModule, schedule: Schedule) -> None:
         self.counts: Counter[str] = Counter()

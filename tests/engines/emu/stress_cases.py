@@ -20,9 +20,10 @@ from parity.elementary.tally import EVERY_FLOAT, Tally
 from parity.protocol import ELEMENTARY
 from parity_cuda import functions, tally
 from parity_cuda.backend import Backend
+from parity_cuda.digests import TILE, WARP_BYTES, digest_once
 from parity_cuda.own_functions import own_values
 from parity_cuda.selftest import CHECKS, INPUTS
-from parity_cuda.tap import DIGEST_THREADS, JOB, RESULT
+from parity_cuda.state import append_rows
 from tests.engines.cuda import twin_cases
 from tests.engines.cuda.op_runner import OpRunner
 from tests.engines.kernel_texts import Kernel, all_sources, kernels
@@ -61,7 +62,7 @@ class Case:
 def all_cases() -> dict[str, list[Case]]:
     """Every case by its group, the same in every process."""
     groups = {op: list(_op_cases(op)) for op in OPS}
-    others = (_maps, _own_maps, _exp64, _tallies, _digests, _moves, _selftests)
+    others = (_maps, _own_maps, _exp64, _tallies, _digests, _appends, _moves, _selftests)
     for case in (case for make in others for case in make()):
         groups.setdefault(case.group, []).append(case)
     return groups
@@ -219,24 +220,37 @@ def _tally_run(start: int, count: int, bounded: bool, block: int) -> Any:
 
 
 def _digests() -> Iterator[Case]:
-    for lengths in ((1,), (8, 4, 260), tuple(range(1, 36))):
-        yield Case("digest", f"{len(lengths)} buffers", 0, _digest_run(lengths))
+    for lengths in ((1,), (8, 4, 260), tuple(range(1, 36)), (TILE, 3 * TILE + 5, WARP_BYTES + 1)):
+        label = f"{len(lengths)} buffers up to {max(lengths)} bytes"
+        yield Case("digest", label, 0, _digest_run(lengths))
 
 
 def _digest_run(lengths: tuple[int, ...]) -> Any:
-    def run(backend: Backend, garbage: int) -> Arrays:
+    def run(backend: Backend, _: int) -> Arrays:
         rng = generator(f"digest {lengths}")
         held = [backend.upload(rng.integers(0, 256, length, np.uint8)) for length in lengths]
-        jobs = np.zeros(len(lengths), JOB)
-        jobs["data"] = [backend.address(buffer) for buffer in held]
-        jobs["bytes"] = lengths
-        jobs["is_float"] = [length % 4 == 0 for length in lengths]
-        results = backend.upload(np.full(len(lengths) * RESULT.itemsize, garbage, np.uint8))
-        table = backend.upload(jobs.view(np.uint8))
-        args = [results, table, np.uint64(0xCBF29CE484222325), np.int32(len(lengths))]
-        blocks = -(-len(lengths) // DIGEST_THREADS)
-        backend.launch("digest", (blocks,), DIGEST_THREADS, args)
-        return (backend.download(results),)
+        floats = [length % 4 == 0 for length in lengths]
+        found = digest_once(backend, held, floats, 0xCBF29CE484222325)
+        found["first"][found["nonfinite"] == 0] = 0
+        return tuple(found[name] for name in ("hash", "nonfinite", "first"))
+
+    return run
+
+
+def _appends() -> Iterator[Case]:
+    for rows, pos in ((1, 0), (1, 3), (2, 4), (3, 2)):
+        yield Case("append_rows", f"{rows} rows at {pos}", rows, _append_run(rows, pos))
+
+
+def _append_run(rows: int, pos: int) -> Any:
+    def run(backend: Backend, _: int) -> Arrays:
+        rng = generator(f"append {rows} {pos}")
+        cache, given = (
+            backend.upload(rng.standard_normal((count, 2, 33)).astype(np.float32))
+            for count in (6, rows)
+        )
+        append_rows(backend, cache, given, backend.upload(np.array([pos], np.int32)))
+        return (backend.download(cache), backend.download(given))
 
     return run
 

@@ -186,6 +186,13 @@ def test_texts_without_a_kernel_are_refused() -> None:
         translate({"b.cuh": "", "a.cu": "// __global__ void k()"})
 
 
+def test_a_kernel_of_a_header_that_nothing_includes_is_in_no_table() -> None:
+    header = {"b.cuh": "static __global__ void of_header(int* y) { y[0] = 1; }\n"}
+    through = {"c.cuh": '#include "b.cuh"\n', "d.cu": '#include "c.cuh"\n'}
+    assert translate({"a.cu": kernel(""), **header}).kernels == ("k",)
+    assert translate({"a.cu": kernel(""), **header, **through}).kernels == ("k", "of_header")
+
+
 def test_lines_stay_where_they_are() -> None:
     text = kernel("__shared__\n int\n s[8];\nint here = __LINE__;\ny[0] = here + s[0];")
     unit = translate({"a.cu": text}).text

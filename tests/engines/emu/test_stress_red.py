@@ -46,7 +46,7 @@ PLANTS = {
         "swiglu.cu", "  // step 1", "  volatile float ahead = up[j + 1];\n  // step 1", "asan"
     ),
     "a write past a shared array": plant(
-        "q4_matvec_rows.cu", "i < ROWS * 16; i", "i <= ROWS * 16; i", "ubsan", group="q4_matvec"
+        "delta_step.cu", "  // step 3", "  shared_delta[COLUMNS] = 0.0f;\n  // step 3", "ubsan"
     ),
     "a race between threads": plant(
         "rmsnorm.cu", "  }\n  __syncthreads();\n  if", "  }\n  if", "order", "poison", "tsan"
@@ -60,8 +60,7 @@ PLANTS = {
         "if (j < d) part[j] = __fmul_rn(x[j], x[j]);", "poison"
     ),
     "scratch memory that is read unwritten": plant(
-        "attention.cuh", "    part[t] = p;", "    if (t < keys) part[t] = p;", "poison",
-        group="attention_f32"
+        "attention.cuh", "t <= pos + m)", "t < pos + m)", "poison", group="attention_f32"
     ),
     "an output that is read unwritten": plant(
         "combine.cu", "float ffn = 0.0f;", "float ffn = out[(long long)m * hidden + j];", "poison"
@@ -72,8 +71,8 @@ PLANTS = {
         "atomicAdd(&sum, part[j]);\n  __syncthreads();", "order"
     ),
     "a barrier for half of the block": plant(
-        "headnorm.cu", "  __syncthreads();", "  if (threadIdx.x < 16) __syncthreads();",
-        "fault", "tsan"
+        "headnorm.cu", "  __syncthreads();\n  const float r",
+        "  if (threadIdx.x < 16) __syncthreads();\n  const float r", "fault", "tsan"
     ),
 }  # fmt: skip
 CASES = {planted.group: all_cases()[planted.group] for planted in PLANTS.values()}
@@ -148,6 +147,6 @@ def test_red_a_fault_names_thread_and_line(module: EmuModule, sources: dict[str,
     found = [report for case in CASES["headnorm"] for report in stress.reports(module, case)]
     assert len(found) == len(CASES["headnorm"])
     lines = sources["headnorm.cu"].splitlines()
-    line = 1 + next(at for at, text in enumerate(lines) if "__syncthreads" in text)
+    line = 1 + next(at for at, text in enumerate(lines) if "16) __syncthreads" in text)
     pattern = rf"fault: headnorm \[.*\]: kernel headnorm: block \(0,0,0\): .*headnorm\.cu:{line}$"
     assert re.match(pattern, found[0]), found[0]

@@ -1,0 +1,106 @@
+"""Steps as recorded lists of launches: made once for each kind of step, replayed at any position.
+
+What varies from token to token, the position and the token ids, is read on the device. The first
+step of a kind runs launch by launch and makes the memory; the second is recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from parity.errors import InputError
+from parity.protocol import Plan, Step
+from parity_cuda.backend import Backend, Recorded
+from parity_cuda.digests import Table
+from parity_cuda.tap import Arena, Slot, Tap
+
+GRAPH = "graph"
+Kind = tuple[int, frozenset[str] | None, int, int]
+Forward = Callable[[Tap], None]
+
+
+def wants_graph(engine: str, options: Mapping[str, str], *, default: bool) -> bool:
+    """Whether ``@graph=on`` or ``@graph=off`` asks for recorded steps."""
+    given = options.get(GRAPH, "on" if default else "off")
+    if given not in ("on", "off"):
+        raise InputError(f"{engine}@{GRAPH}={given}: not on or off", f"write {engine}@{GRAPH}=off")
+    return given == "on"
+
+
+def repeats(plan: Plan | None) -> bool:
+    """Whether every step under this plan does the same: it moves, replaces, keeps and traces
+    nothing, and reports the same fields at every position."""
+    if plan is None:
+        return True
+    special = (plan.inject, plan.replace, plan.borrow, plan.places)
+    return all(each is None for each in special) and not plan.tensors and not plan.trace
+
+
+@dataclass(frozen=True)
+class Captured:
+    """A recorded step: what it keeps for the tap when it starts at position ``pos``."""
+
+    recorded: Recorded
+    slots: list[Slot]
+    table: Table | None
+    pos: int
+
+
+class Graphs:
+    """The recorded steps of one loaded model, by kind of step: rows, fields, basis, and the version
+    of the arena, whose addresses they hold. Variants and the memory of a model never change."""
+
+    def __init__(self, backend: Backend, arena: Arena) -> None:
+        self.backend, self.arena = backend, arena
+        self._found: dict[Kind, Captured | None] = {}
+
+    def steps(self, rows: int, plan: Plan | None, pos: int, forward: Forward) -> list[Step]:
+        """Do one forward of ``rows`` rows whose tokens and position the device has."""
+        tap = Tap(self.backend, self.arena, plan, rows)
+        if not self.backend.graph or not repeats(plan):
+            return eager(tap, pos, forward)
+        kind = self._kind(rows, plan)
+        if kind not in self._found:
+            steps = eager(tap, pos, forward)
+            self._forget_old()
+            self._found[self._kind(rows, plan)] = None
+            return steps
+        captured = self._found[kind]
+        if captured is None:
+            captured = self._found[kind] = self._capture(tap, pos, forward)
+        if captured.table is not None:
+            self.arena.write(captured.table)
+        tap.follow(captured.slots, pos - captured.pos)
+        self.backend.replay(captured.recorded)
+        return tap.steps(pos, captured.table)
+
+    def _kind(self, rows: int, plan: Plan | None) -> Kind:
+        fields = None if plan is None else frozenset(plan.fields)
+        return rows, fields, 0 if plan is None else plan.basis, self.arena.version
+
+    def _forget_old(self) -> None:
+        """Steps that hold addresses of an arena that has grown since."""
+        version = self.arena.version
+        self._found = {kind: each for kind, each in self._found.items() if kind[-1] == version}
+
+    def _capture(self, tap: Tap, pos: int, forward: Forward) -> Captured:
+        tables: list[Table | None] = []
+
+        def run() -> None:
+            forward(tap)
+            tables.append(tap.table())
+            tap.launch(tables[0])
+
+        recorded = self.backend.record(run)
+        return Captured(recorded, tap.slots, tables[0], pos)
+
+
+def eager(tap: Tap, pos: int, forward: Forward) -> list[Step]:
+    """The same launch by launch."""
+    forward(tap)
+    table = tap.table()
+    if table is not None:
+        tap.arena.write(table)
+    tap.launch(table)
+    return tap.steps(pos, table)

@@ -1,0 +1,69 @@
+// async_copy: copies from global to shared memory that do not wait. They change no bit.
+// A thread's copies are grouped: copy_commit() closes a group, copy_wait<N>() waits until all but
+// the last N groups of this thread are there. A barrier must follow before another thread reads.
+// Where the hardware has no such copy (emulated, before sm_80) they are plain copies.
+#pragma once
+
+#ifndef __CUDA_EMU__
+#if __CUDA_ARCH__ >= 800
+#define HARDWARE_COPY 1
+#endif
+#endif
+
+// 16 bytes, both ends aligned to 16.
+__device__ __forceinline__ void copy_16(float* to, const float* from) {
+#ifndef __CUDA_EMU__
+#ifdef HARDWARE_COPY
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+                   (unsigned)__cvta_generic_to_shared(to)),
+               "l"(from)
+               : "memory");
+  return;
+#endif
+#endif
+  *(float4*)to = *(const float4*)from;
+}
+
+// 4 bytes.
+__device__ __forceinline__ void copy_4(float* to, const float* from) {
+#ifndef __CUDA_EMU__
+#ifdef HARDWARE_COPY
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(
+                   (unsigned)__cvta_generic_to_shared(to)),
+               "l"(from)
+               : "memory");
+  return;
+#endif
+#endif
+  *to = *from;
+}
+
+__device__ __forceinline__ void copy_commit() {
+#ifndef __CUDA_EMU__
+#ifdef HARDWARE_COPY
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+#endif
+}
+
+template <int LEFT>
+__device__ __forceinline__ void copy_wait() {
+#ifndef __CUDA_EMU__
+#ifdef HARDWARE_COPY
+  asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
+#endif
+#endif
+}
+
+// 16 bytes that are read once: they leave the first cache to what is read again.
+__device__ __forceinline__ uint4 load_once(const void* from) {
+#ifndef __CUDA_EMU__
+  uint4 word;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(word.x), "=r"(word.y), "=r"(word.z), "=r"(word.w)
+               : "l"(from));
+  return word;
+#else
+  return __ldcs((const uint4*)from);
+#endif
+}

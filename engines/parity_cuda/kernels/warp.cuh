@@ -1,0 +1,10 @@
+// warp: values of 32 lanes brought together. Contract 1.4, 1.6.
+// Every lane of the warp must call these.
+#pragma once
+
+// The largest magnitude, for every lane.
+__device__ __forceinline__ float warp_max(float value) {
+#pragma unroll
+  for (int by = 16; by > 0; by /= 2) value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, by));
+  return value;
+}
