@@ -1,5 +1,6 @@
 """Shared by all tests: what is not run is counted, and a run of nothing is not a pass."""
 
+import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 
@@ -7,6 +8,12 @@ import pytest
 
 Reporter = pytest.TerminalReporter
 OUTCOMES = ("passed", "failed", "error", "skipped")
+
+
+def pytest_configure() -> None:
+    """Reports are as large as these say, and a test that asks for a size says so itself."""
+    for name in ("COLUMNS", "LINES"):
+        os.environ.pop(name, None)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from parity.errors import InputError
-from parity.model.generator import prompt_tokens
 from parity.model.model import Model
 from parity.protocol import Injection, Plan, Step
-from parity.runs.probe import Ask, Found, OpenSide
+from parity.runs.probe import Ask, Fed, Found, OpenSide, Planted
 from parity.status import Verdict
 from parity_probes.blocks import (
     Judged,
@@ -59,6 +58,7 @@ class _Tally:
     refused: list[str] = field(default_factory=list)
     ran: set[int] = field(default_factory=set)
     control: str = ""
+    fed: list[Fed] = field(default_factory=list)
     seed: int = 0
 
 
@@ -77,7 +77,12 @@ class Chunks:
             _run_model(open_side, model, ask, tally)
             if tally.problems:
                 break
-        return _found(self.name, ask, tally)
+        found = _found(self.name, ask, tally)
+        found.fed = tally.fed
+        if tally.control:
+            told = Planted("a planted fault", tally.control.startswith("fired"), tally.control)
+            found.controls = [told]
+        return found
 
 
 def _run_model(open_side: OpenSide, model: Model, ask: Ask, tally: _Tally) -> None:
@@ -93,12 +98,15 @@ def _run_model(open_side: OpenSide, model: Model, ask: Ask, tally: _Tally) -> No
                 judged = judge(ref, case.run(way, size, case.plan))
             except InputError as refusal:  # more rows than one forward can have
                 tally.refused.append(f"{size} by {way}: {refusal.message}")
+                tally.fed.append(Fed(tally.seed, size, way, refused=refusal.message))
                 continue
             tally.calls[way], last = case.calls, (way, size)
             tally.ran.add(size)
+            equal = sum(t.counts.same for t in (judged.keys, judged.further) if t)
             tally.keys += judged.compared
-            tally.equal += sum(t.counts.same for t in (judged.keys, judged.further) if t)
-            _note(tally, size, way, judged)
+            tally.equal += equal
+            problem = _note(tally, size, way, judged)
+            tally.fed.append(Fed(tally.seed, size, way, judged.compared, equal, problem))
     if last is not None and not tally.problems and not tally.control:
         tally.control = case.control(ref, *last)
 
@@ -112,7 +120,7 @@ class _Case:
         self.side = open_side(model, PROMPT + ask.more)
         self.engine: Any = self.side.engine
         self.plan = plan_for(model.config)
-        tokens = prompt_tokens(seed_of(model), PROMPT + ask.more, model.config.vocab)
+        tokens = ask.tokens(model, PROMPT + ask.more)
         self.singles = Singles(self.side, tokens, {0, PROMPT}, self.plan)
         self.ways: dict[str, Feed] = {"prefill": self.engine.prefill}
         if self.side.has("rows"):
@@ -156,15 +164,18 @@ class _Case:
         return steps
 
 
-def _note(tally: _Tally, size: int, way: str, judged: Judged) -> None:
+def _note(tally: _Tally, size: int, way: str, judged: Judged) -> str:
+    """What is wrong with a run, "" for nothing."""
     for tree, where in ((judged.keys, ""), (judged.further, "a further step differs, ")):
         if tree is not None and tree.verdict is not Verdict.SAME:
             what = f"{where}first key {tree.first}" if tree.first else tree.reason
             tally.problems.append(_Problem(size, way, what, tree.first, tree.verdict, judged))
-            return
-    if not judged.state.equal:
-        what = f"state differs, first at {judged.state.first}"
-        tally.problems.append(_Problem(size, way, what, None, Verdict.DIVERGED, judged))
+            return what
+    if judged.state.equal:
+        return ""
+    what = f"state differs, first at {judged.state.first}"
+    tally.problems.append(_Problem(size, way, what, None, Verdict.DIVERGED, judged))
+    return what
 
 
 def _found(name: str, ask: Ask, tally: _Tally) -> Found:

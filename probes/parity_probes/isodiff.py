@@ -9,15 +9,15 @@ not. It does not show that either is right: that is what ``diff`` against the re
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from parity.comparison.elements import compare_tensors
-from parity.model.generator import prompt_tokens
+from parity.keys import Key
 from parity.model.model import Model
 from parity.protocol import Injection, Plan, Step
-from parity.runs.probe import Ask, Cost, Found, OpenSide
+from parity.runs.probe import Ask, Block, Cost, Found, OpenSide, Planted
 from parity.runs.run import greedy
 from parity.status import Verdict
 from parity.tree import KeyState, Tree
@@ -40,6 +40,8 @@ from parity_probes.blocks import (
     write_over,
 )
 from parity_probes.costs import cost_of, measure, path_text, speed_text
+
+ROWS = "rows"  # how a block is run: as rows of one forward
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,8 @@ class _Tally:
     costs: dict[int, Cost] = field(default_factory=dict)
     parts: str = ""
     controls: list[Fired] = field(default_factory=list)
+    planted: list[Planted] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
     unstable: str = ""
     seed: int = 0
 
@@ -121,6 +125,10 @@ def _run_model(open_side: OpenSide, model: Model, ask: Ask, tally: _Tally) -> No
     problem, tally.seed = tally.worst, seed_of(model)
     if problem is None:
         tally.controls.append(case.control())
+        fired = tally.controls[-1]
+        tally.planted.append(
+            Planted(f"a planted fault, seed {tally.seed}", fired.fired, fired.text)
+        )
     elif problem.verdict is Verdict.DIVERGED:
         case.search_smaller(problem)
         tally.unstable = case.unstable(tally.worst or problem)
@@ -134,7 +142,7 @@ class _Case:
         self.room = max(ask.starts) + max(ask.sizes) + ask.more
         self.side = open_side(model, self.room)
         self.plan = plan_for(model.config)
-        tokens = prompt_tokens(seed_of(model), self.room, model.config.vocab)
+        tokens = ask.tokens(model, self.room)
         keep = {start + count for start in ask.starts for count in (0, *ask.sizes)}
         self.singles = Singles(self.side, tokens, keep, self.plan)
 
@@ -153,17 +161,34 @@ class _Case:
         self.side.progress(f"M {size} pos {start}", tally.keys, total * keys)
         ref = self.singles.outcome(start, size, self.ask.more)
         dut = self.rows(size, start, self.ask.more, self.plan)
-        judged = self._judge(size, start, ref, dut)
-        _publish(ref, dut, start, tally)
+        judged = self._judge(size, start, ref, dut, asked=True)
+        _publish(ref, dut, start, tally, self.model.config.real_ids)
         tally.parts = tally.parts or state_text(judged.state)
         if judged.keys is not None:
             tally.keys += judged.keys.counts.total
             tally.equal_keys += judged.keys.counts.same
 
-    def _judge(self, size: int, start: int, ref: Outcome, dut: Outcome) -> Judged:
+    def _judge(
+        self, size: int, start: int, ref: Outcome, dut: Outcome, *, asked: bool = False
+    ) -> Judged:
         judged, differ = judge(ref, dut), differing_columns(ref.steps, dut.steps)
         what, first, verdict = _wrong(judged, differ)
         self.tally.tried.add(size)
+        self.tally.blocks.append(
+            Block(
+                seed=seed_of(self.model),
+                m=size,
+                pos=start,
+                how=ROWS,
+                verdict=verdict,
+                logits=_differing_counts(ref.steps, dut.steps),
+                keys=_keys_by_row(judged.keys, start, size),
+                state=judged.state.first or "",
+                further="" if judged.further is None else judged.further.first or "",
+                first=first,
+                asked=asked,
+            )
+        )
         if what:
             problem = Problem(size, start, what, first, verdict, tuple(differ), judged)
             self.tally.problems.append(problem)
@@ -175,8 +200,18 @@ class _Case:
         rows, singles = measure(self.side, self.singles.state(start), block, self.room)
         self.tally.costs.setdefault(size, cost_of(size, rows, singles))
         tapped = self.singles.steps[start : start + size]
-        for what, timed in (("rows", rows), ("single steps", singles)):
+        for what, timed in ((ROWS, rows), ("single steps", singles)):
             differ = differing_columns(tapped, timed.steps)
+            self.tally.blocks.append(
+                Block(
+                    seed=seed_of(self.model),
+                    m=size,
+                    pos=start,
+                    how=f"{what} without a tap",
+                    verdict=Verdict.DIVERGED if differ else Verdict.SAME,
+                    logits=_differing_counts(tapped, timed.steps),
+                )
+            )
             if differ:
                 text = f"the logits of {what} without a tap differ from single steps with one"
                 self.tally.problems.append(Problem(size, start, text, differ=tuple(differ)))
@@ -230,6 +265,24 @@ def differing_columns(ref: Sequence[Step], dut: Sequence[Step]) -> list[int]:
     ]
 
 
+def _differing_counts(ref: Sequence[Step], dut: Sequence[Step]) -> list[int | None]:
+    """Logits that differ as uint32 in each column; None for one that the dut lacks."""
+    return [
+        len(differing_logits(single.logits, dut[col].logits)) if col < len(dut) else None
+        for col, single in enumerate(ref)
+    ]
+
+
+def _keys_by_row(keys: Tree | None, start: int, size: int) -> list[int]:
+    """Keys that are not the same, row by row of a block."""
+    counts = [0] * size
+    for row in keys.keys if keys is not None else ():
+        at = Key.parse(row.key).pos - start
+        if row.state != KeyState.SAME and 0 <= at < size:
+            counts[at] += 1
+    return counts
+
+
 def _wrong(judged: Judged, differ: Sequence[int]) -> tuple[str, str | None, Verdict]:
     """What is wrong with one block, the first key, and the verdict; "" where nothing is."""
     keys, further = judged.keys, judged.further
@@ -252,13 +305,14 @@ def _how(keys: Tree) -> str:
     return "born here" if state == KeyState.DIFFERS else f"{state} in the rows"
 
 
-def _publish(ref: Outcome, dut: Outcome, start: int, tally: _Tally) -> None:
+def _publish(ref: Outcome, dut: Outcome, start: int, tally: _Tally, real_ids: int) -> None:
     """The line of each column."""
     for col, (single, row) in enumerate(zip(ref.steps, dut.steps, strict=False)):
         where = differing_logits(single.logits, row.logits)
         line = (
-            f"[SPECTOP1] pos={start} col={col} top1={greedy(row.logits)} "
-            f"[ISOTOP1] col={col} {greedy(single.logits)} [ISODIFF] col={col} ndiff={len(where)}"
+            f"[SPECTOP1] pos={start} col={col} top1={greedy(row.logits, real_ids)} "
+            f"[ISOTOP1] col={col} {greedy(single.logits, real_ids)} "
+            f"[ISODIFF] col={col} ndiff={len(where)}"
         )
         if len(where):
             line += _first_difference(single.logits, row.logits, int(where[0]))
@@ -279,8 +333,23 @@ def _found(name: str, ask: Ask, tally: _Tally) -> Found:
     problem = tally.worst
     found = _passed(name, ask, tally) if problem is None else _failed(name, tally, problem)
     found.lines, found.compared = tally.lines, tally.keys
+    found.blocks, found.controls = _blocks(tally, problem), tally.planted
     found.costs = list(tally.costs.values())
     return found
+
+
+def _blocks(tally: _Tally, problem: Problem | None) -> list[Block]:
+    """All blocks; the one that the verdict tells of is marked."""
+    if problem is None:
+        return tally.blocks
+    tapped = problem.judged is not None
+    telling = next(
+        block
+        for block in tally.blocks
+        if (block.m, block.pos, block.verdict) == (problem.size, problem.start, problem.verdict)
+        and (block.how == ROWS) == tapped
+    )
+    return [replace(one, telling=True) if one is telling else one for one in tally.blocks]
 
 
 def _passed(name: str, ask: Ask, tally: _Tally) -> Found:

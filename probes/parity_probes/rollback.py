@@ -19,10 +19,9 @@ import numpy as np
 
 from parity.comparison.states import compare_states
 from parity.errors import ParityError
-from parity.model.generator import prompt_tokens
 from parity.model.model import Model
 from parity.protocol import Injection, Step
-from parity.runs.probe import Ask, Found, OpenSide
+from parity.runs.probe import Ask, Draft, Found, Grid, OpenSide, Planted, Rule
 from parity.runs.run import State
 from parity.status import Verdict
 from parity.tree import StateDiff
@@ -75,6 +74,8 @@ class _Tally:
     columns: set[str] = field(default_factory=set)
     controls: dict[str, bool] = field(default_factory=dict)
     fired: list[Fired] = field(default_factory=list)
+    drafts: list[Draft] = field(default_factory=list)
+    held: list[Rule] = field(default_factory=list)
     seed: int = 0
 
 
@@ -122,8 +123,8 @@ class _Case:
         self.room = max(self.room, self.start + largest + ask.more)
         self.side = open_side(model, self.room)
         self.engine: Any = self.side.engine
-        self.plan, self.vocab = plan_for(model.config), model.config.vocab
-        self.tokens = prompt_tokens(seed_of(model), self.room, model.config.vocab)
+        self.plan, self.ids = plan_for(model.config), model.config.ids
+        self.tokens = ask.tokens(model, self.room)
         needed = self.start + largest + max(ask.more, sum(CHAINED))
         keep = {0, *range(self.start, self.start + largest + 1)}
         self.singles = Singles(self.side, self.tokens[:needed], keep, self.plan)
@@ -131,7 +132,7 @@ class _Case:
     def draft(self, start: int, size: int, right: int) -> list[int]:
         """``right`` tokens of the sequence, then wrong ones."""
         tokens = self.tokens[start : start + size]
-        wrong = [(token + 1) % self.vocab for token in tokens[right:]]
+        wrong = [(token + 1) % self.ids for token in tokens[right:]]
         return [*tokens[:right], *wrong]
 
     def accept(self, size: int, accept: int) -> State:
@@ -173,6 +174,7 @@ class _Case:
         row = tally.table.setdefault(size, {})
         row.update({name: text for name, text in cells.items() if text or name not in row})
         wrong, first = _wrong(judged, back)
+        tally.drafts.append(Draft(tally.seed, size, what, cells, wrong))
         if wrong:
             tally.problems.append(_Problem(size, f"{what}: {wrong}", first))
 
@@ -298,6 +300,7 @@ class _Case:
         self.tally.rules += 1
         if not wrong and not state.equal:
             wrong = f"state differs, first at {state.first}"
+        self.tally.held.append(Rule(self.tally.seed, what, wrong))
         if wrong:
             self.tally.problems.append(_Problem(RULE, f"{what}: {wrong}"))
 
@@ -380,8 +383,14 @@ def _found(name: str, ask: Ask, tally: _Tally) -> Found:
     ]
     if tally.fired:
         facts.append(("control", "; ".join(one.text for one in tally.fired)))
-    table = _table(ask, tally)
-    found = Found(name, Verdict.SAME, headline, facts, compared=tally.keys, table=table)
+    grid = _grid(ask, tally)
+    found = Found(name, Verdict.SAME, headline, facts, compared=tally.keys, table=_table(grid))
+    found.grid, found.drafts, found.rules = grid, tally.drafts, tally.held
+    found.controls = [
+        Planted(what, red, "a faulty rollback, seen") if red else Planted(what, red, "not seen")
+        for what, red in tally.controls.items()
+    ]
+    found.controls += [Planted("a planted fault", one.fired, one.text) for one in tally.fired]
     found.brief = f"M {sizes}, {checks:,} of {checks:,} checks, controls {controls}, control fired"
     dead = [one for one in tally.fired if not one.fired]
     if tally.problems:
@@ -410,8 +419,8 @@ def _fail(found: Found, tally: _Tally) -> None:
     found.facts.insert(0, ("differ", f"{len(tally.problems):,} of {total:,} checks"))
 
 
-def _table(ask: Ask, tally: _Tally) -> list[str]:
-    """One line an M: what is equal and what is not."""
+def _grid(ask: Ask, tally: _Tally) -> Grid:
+    """One row an M: what is equal and what is not."""
     names = [name for name in COLUMNS if name in tally.columns]
     names += sorted(tally.columns - {*COLUMNS, "further"})
     heads = ["M", *names, f"{ask.more} further steps"]
@@ -419,10 +428,15 @@ def _table(ask: Ask, tally: _Tally) -> list[str]:
         [str(size), *(_cell(row, name) for name in (*names, "further"))]
         for size, row in sorted(tally.table.items())
     ]
-    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    return Grid(heads, rows)
+
+
+def _table(grid: Grid) -> list[str]:
+    lines = (grid.heads, *grid.rows)
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return [
         "  ".join(f"{cell:{width}}" for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in (heads, *rows)
+        for line in lines
     ]
 
 

@@ -14,6 +14,7 @@ _REASONS = {
             "$ parity isolate --ref cpu --dut cuda --model moe-48 --only placement",
             "$ parity stable --engine cuda",
         ),
+        "docs/models.md": ("$ parity diff --model big.gguf --dut cuda --tokens 1,2,3 --n 1",),
         "docs/howto/cuda-graph-differs.md": (
             'python: """Three tokens on a device, op by op ("eager"), or captured once and replayed'
             ' ("graph")."""',
@@ -38,6 +39,7 @@ _REASONS = {
             "$ sh scripts/setup.sh diff",
             "$ .venv/bin/pip install -e '.[cuda13]'",
         ),
+        "docs/models.md": ("$ pip install 'parity-harness[models]'",),
     },
 }
 NOT_RUN = {

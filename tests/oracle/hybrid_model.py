@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from parity.model.config import ModelConfig
-from tests.oracle import hybrid_scalar, scalar, scalar_f32
+from tests.oracle import hybrid_scalar, scalar, scalar_f32, scalar_shared
 from tests.oracle.hybrid_scalar import query_scale
-from tests.oracle.model import softmax_scale
+from tests.oracle.model import OracleModel, head_name, softmax_scale
 
 F = np.float32
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -32,7 +32,11 @@ _OWN = (
     *(hybrid_scalar.decay_rates, hybrid_scalar.conv_step, hybrid_scalar.l2norm),
     *(hybrid_scalar.delta_gates, hybrid_scalar.delta_step),
 )
-OPS: Mapping[str, Op] = MappingProxyType({op.__name__: op for op in (*_SHARED, *_OWN)})
+_EXPERTS = (
+    *(scalar.router_topk, scalar.quant16, scalar.expert_matvec, scalar_f32.expert_f32_matvec),
+    *(scalar.combine, scalar_shared.shared_gate, scalar_shared.combine_shared),
+)
+OPS: Mapping[str, Op] = MappingProxyType({op.__name__: op for op in (*_SHARED, *_OWN, *_EXPERTS)})
 
 
 class HybridModel:
@@ -47,6 +51,8 @@ class HybridModel:
         self.config, self.tensors, self.ops = config, tensors, ops
         self.eps = F(config.eps)
         self.pos = 0
+        # 3.3: the FFN is section 2's.
+        self.section_2 = OracleModel(config, tensors, self._outputs)
         key_heads, value_heads, key_width, value_width = config.gdn
         self.key_rows = key_heads * key_width
         channels = 2 * self.key_rows + value_heads * value_width
@@ -58,7 +64,9 @@ class HybridModel:
         }
 
     def is_full(self, layer: int) -> bool:
-        """Full attention when (i + 1) mod full_attention_interval = 0 (contract 1.11)."""
+        """Full attention as listed, else when (i + 1) mod full_attention_interval = 0 (1.11)."""
+        if self.config.full_layers is not None:
+            return layer in self.config.full_layers
         return (layer + 1) % self.config.interval == 0
 
     def step(self, token: int) -> Fields:
@@ -71,13 +79,18 @@ class HybridModel:
                 out[f"t{self.pos}_l{layer}_{name}"] = value
         normed = self.op("rmsnorm", x, self.tensors["final_norm"], self.eps)
         out[f"t{self.pos}_final_normed"] = normed[0]
-        out[f"t{self.pos}_logits"] = self.product("lm_head", normed)[0]
+        out[f"t{self.pos}_logits"] = self.product(head_name(self.tensors), normed)[0]
         self.pos += 1
         return out
 
     def op(self, name: str, *args: Any) -> Any:
         """One op of the table."""
         return self.ops[name](*args)
+
+    def _outputs(self, name: str, args: tuple[Any, ...]) -> tuple[Array, ...]:
+        """The same, always as a tuple."""
+        result = self.op(name, *args)
+        return result if isinstance(result, tuple) else (result,)
 
     def product(self, name: str, x: Array) -> Array:
         """A matrix times x f32[1, cols], by the matrix's storage (contract 1.0)."""
@@ -102,7 +115,7 @@ class HybridModel:
         projected = self.product(f"{at}.{'o_proj' if full else 'out_proj'}", mixed.reshape(1, -1))
         ores = self.op("add", x, projected)
         fields["ores"] = ores[0]
-        x = self._ffn(at, ores, fields)
+        x = self.section_2.ffn(layer, ores, fields)
         fields["x"] = x[0]
         return fields, x
 
@@ -171,17 +184,12 @@ class HybridModel:
     def _gates(self, at: str, nrm: Array) -> tuple[Array, Array]:
         """beta and g, f32[vh]; in_proj_a and in_proj_b are f32 in every model."""
         a, b = (self.op("f32_matvec", self.tensors[f"{at}.{n}_proj"], nrm) for n in "ab")
-        rates = self.op("decay_rates", self.tensors[f"{at}.a_log"])
+        rates = self._rates(at)
         beta, g = self.op("delta_gates", a, b, rates, self.tensors[f"{at}.dt_bias"])
         return beta[0], g[0]
 
-    # --- 3.3 --------------------------------------------------------------------------------------
-
-    def _ffn(self, at: str, ores: Array, fields: Fields) -> Array:
-        """x = ores + ffn, f32[1, hidden]."""
-        fnrm = self.op("rmsnorm", ores, self.tensors[f"{at}.ffn_norm"], self.eps)
-        gate, up = (self.product(f"{at}.mlp.{name}", fnrm) for name in ("gate", "up"))
-        act = self.op("swiglu", gate, up)
-        down = self.product(f"{at}.mlp.down", act)
-        fields.update(fnrm=fnrm[0], gate=gate[0], up=up[0], act=act[0], down=down[0])
-        return np.asarray(self.op("add", ores, down))
+    def _rates(self, at: str) -> Array:
+        """nA: made of A_log, or as a file holds it."""
+        if f"{at}.rates" in self.tensors:
+            return self.tensors[f"{at}.rates"]
+        return np.asarray(self.op("decay_rates", self.tensors[f"{at}.a_log"]))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from tests.oracle import inputs_f32, inputs_heads, inputs_products, inputs_rows
+from tests.oracle import inputs_f32, inputs_heads, inputs_products, inputs_rows, inputs_shared
 from tests.oracle.values import NON_FINITE, Case, normal
 
 _TABLES: dict[str, Callable[[], Iterator[Case]]] = {
@@ -24,6 +24,8 @@ _TABLES: dict[str, Callable[[], Iterator[Case]]] = {
     "router_topk": inputs_heads.router_topk,
     "expert_matvec": inputs_products.expert_matvec,
     "combine": inputs_products.combine,
+    "shared_gate": inputs_shared.shared_gate,
+    "combine_shared": inputs_shared.combine_shared,
     "norm_tree": inputs_rows.norm_tree,
     "router_tree": inputs_products.f32_matvec,
     "embed_f32": inputs_f32.embed_f32,

@@ -38,6 +38,12 @@ def softmax_scale(head_dim: int) -> np.float32:
     return np.float32(1.0 / math.sqrt(head_dim))
 
 
+def head_name(tensors: Mapping[str, Array]) -> str:
+    """The output matrix: a tied head has none of its own (contract 1.0)."""
+    own = any(name.partition(".")[0] == "lm_head" for name in tensors)
+    return "lm_head" if own else "embed"
+
+
 class OracleModel:
     """Runs a model token by token, row after row of the KV cache.
 
@@ -69,7 +75,7 @@ class OracleModel:
                 out[f"t{self.pos}_l{layer}_{name}"] = value
         normed = self._norm(x, "final_norm")
         out[f"t{self.pos}_final_normed"] = normed[0]
-        out[f"t{self.pos}_logits"] = self._product("lm_head", normed)[0]
+        out[f"t{self.pos}_logits"] = self._product(head_name(self.tensors), normed)[0]
         self.pos += 1
         return out
 
@@ -107,7 +113,7 @@ class OracleModel:
         projected = self._product(f"layers.{layer}.o_proj", attn)
         ores = self._op("add", x, projected)
         fields["ores"] = ores[0]
-        x = self._ffn(layer, ores, fields)
+        x = self.ffn(layer, ores, fields)
         fields["x"] = x[0]
         return fields, x
 
@@ -148,7 +154,7 @@ class OracleModel:
         rows = (kv["k"], kv["ks"], kv["v"], kv["vs"])
         return self._op("attention_int8", *query, *rows, self.sm_scale, self.pos)
 
-    def _ffn(self, layer: int, ores: Array, fields: Fields) -> Array:
+    def ffn(self, layer: int, ores: Array, fields: Fields) -> Array:
         """Dense or experts, on 1.1(ores); returns x = ores + ffn, f32[1, hidden]."""
         fnrm = self._norm(ores, f"layers.{layer}.ffn_norm")
         fields["fnrm"] = fnrm[0]
@@ -178,7 +184,19 @@ class OracleModel:
         down = self._experts(f"{prefix}.experts.down", ids, topp, act)
         for name, value in (("gate", gate), ("up", up), ("act", act), ("down", down)):
             fields[name] = value[0]
-        return self._op("combine", ores, down, topp)
+        if f"{prefix}.shared_gate" not in self.tensors:
+            return self._op("combine", ores, down, topp)
+        gs, sh = self._shared(prefix, fnrm)
+        fields["gs"], fields["sh"] = gs[0], sh[0]
+        return self._op("combine_shared", ores, down, topp, gs, sh)
+
+    def _shared(self, prefix: str, fnrm: Array) -> tuple[Array, Array]:
+        """The shared expert's gate f32[1, 1] by 1.5, and what it gives f32[1, hidden] by 1.3 (1.5
+        where its matrices are f32)."""
+        weight = self.tensors[f"{prefix}.shared_gate"]
+        gs = self._op("shared_gate", self._op("f32_matvec", weight, fnrm))
+        gate, up = (self._product(f"{prefix}.shared.{name}", fnrm) for name in ("gate", "up"))
+        return gs, self._product(f"{prefix}.shared.down", self._op("swiglu", gate, up))
 
     def _experts(self, name: str, ids: Array, topp: Array, x: Array) -> Array:
         """Chosen experts times x f32[1, G, n]: by 1.4 in int16, or by 1.5 as it is.

@@ -178,6 +178,8 @@ def expert_sums() -> Iterator[VariantRule]:
     """down holds p already."""
     args = (row(1), np.array([[[3.0], [5.0]]], F), row(0.5, 0.25))
     yield VariantRule("combine", frozenset({"fold_p"}), args, (row(9),))
+    args = (*args, row(0.5), row(4))
+    yield VariantRule("combine_shared", frozenset({"fold_p"}), args, (row(11),))
 
 
 # --- quantising ----------------------------------------------------------------------------------
@@ -269,6 +271,8 @@ def activations() -> Iterator[VariantRule]:
     gate = Exact(-point.value)
     out = (gate * (Exact(1) / (Exact(1) + near))) * Exact(1)
     yield VariantRule("swiglu", names, (f32s(gate)[None], row(1)), (f32s(out)[None],))
+    gs = Exact(1) / (Exact(1) + near)
+    yield VariantRule("shared_gate", names, (f32s(gate)[None],), (f32s(gs)[None],))
     e = (near, Exact(1), Exact(1))
     probs = [value / total(e) for value in (e[1], e[2], e[0])]
     logits = f32s(point, Exact(0), Exact(0))[None]

@@ -282,7 +282,7 @@ class FfnOfInput(OracleModel):
 
     def _layer(self, layer: int, x: Array) -> tuple[Fields, Array]:
         fields, _ = super()._layer(layer, x)
-        return fields, self._ffn(layer, x, fields)
+        return fields, self.ffn(layer, x, fields)
 
 
 @pytest.mark.parametrize(("wrong", "key"), [(StaleCache, "t1_l0_attn"), (FfnOfInput, "t0_l0_fnrm")])

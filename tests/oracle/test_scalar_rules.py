@@ -8,7 +8,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.oracle import check, rules_f32, rules_heads, rules_products, rules_rows, twin
+from tests.oracle import (
+    check,
+    rules_f32,
+    rules_heads,
+    rules_products,
+    rules_rows,
+    rules_shared,
+    twin,
+)
 from tests.oracle.inputs import OPS
 from tests.oracle.rules import Rule, RuleTable
 
@@ -24,6 +32,8 @@ TABLES: tuple[RuleTable, ...] = (
     rules_heads.rotations,
     rules_heads.attention,
     rules_heads.routing,
+    rules_shared.gates,
+    rules_shared.sums,
     rules_f32.embedding,
     rules_f32.experts,
     rules_f32.trees,

@@ -38,9 +38,10 @@ AS_FAULT = {
     ("quant8", "div_by_inverse"): "inverse scale",
     ("quant16", "div_by_inverse"): "inverse scale",
     ("combine", "fold_p"): "probabilities left out",
+    ("combine_shared", "fold_p"): "probabilities left out",
     **{
         (op, name): fault
-        for op in ("attention_int8", "attention_f32", "swiglu", "router_topk")
+        for op in ("attention_int8", "attention_f32", "swiglu", "router_topk", "shared_gate")
         for name, fault in (
             ("libm_exp", "platform's exp"),
             ("exp_via_double", "correctly rounded exp"),
@@ -113,7 +114,7 @@ def test_names_are_the_projects() -> None:
     named = {name for names in variants.OF_OP.values() for name in names}
     assert named | {"norm_tree", "router_tree"} == set(VARIANTS)
     assert not any(names.issuperset(pair) for _, names in SETS for pair in EXCLUSIVE)
-    assert len(SETS) == 33
+    assert len(SETS) == 36
 
 
 def test_unknown_variant_is_refused() -> None:

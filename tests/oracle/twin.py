@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from tests.oracle import twin_heads, twin_products, twin_rows
+from tests.oracle import twin_heads, twin_products, twin_rows, twin_shared
 
-_MODULES = (twin_heads, twin_products, twin_rows)
+_MODULES = (twin_heads, twin_products, twin_rows, twin_shared)
 FAULTS: dict[str, tuple[str, ...]] = {
     op: faults for module in _MODULES for op, faults in module.FAULTS.items()
 }

@@ -36,6 +36,8 @@ OF_OP: dict[str, tuple[str, ...]] = {
     "router_topk": ("libm_exp", "exp_via_double"),
     "expert_matvec": ("scale_assoc", "fold_p"),
     "combine": ("fold_p",),
+    "shared_gate": ("libm_exp", "exp_via_double"),
+    "combine_shared": ("fold_p",),
 }
 
 
@@ -53,6 +55,7 @@ _WRITTEN = (
     *(products.f32_matvec, products.router_tree, products.expert_f32_matvec),
     *(products.expert_matvec, products.combine, heads.quant8, heads.quant16, heads.rope),
     *(heads.attention_int8, heads.attention_f32, heads.swiglu, heads.router_topk),
+    *(heads.shared_gate, products.combine_shared),
 )
 OPS: dict[str, Any] = {op.__name__: op for op in _WRITTEN}
 

@@ -161,6 +161,14 @@ def swiglu(gate: Array, up: Array, names: Names) -> Array:
     return out
 
 
+def shared_gate(x: Array, names: Names) -> Array:
+    """The sigmoid of 1.9 with libm_exp, exp_via_double."""
+    exp, out = exponential(names), np.zeros(x.shape, F)
+    for index in np.ndindex(x.shape):
+        out[index] = F(ONE / F(ONE + exp(F(-x[index]))))
+    return out
+
+
 def router_topk(logits: Array, k: int, norm: bool, names: Names) -> tuple[Array, Array]:
     """Softmax, top-k, renormalising with libm_exp, exp_via_double."""
     exp, rows = exponential(names), logits.shape[0]

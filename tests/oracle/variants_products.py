@@ -200,3 +200,20 @@ def combine(ores: Array, down: Array, probs: Array, names: Names) -> Array:
             ffn = F(ffn + term)
         out[m, i] = F(ores[m, i] + ffn)
     return out
+
+
+def combine_shared(
+    ores: Array, down: Array, probs: Array, gs: Array, sh: Array, names: Names
+) -> Array:
+    """The same and the shared expert, which has no p to fold."""
+    out = np.zeros(ores.shape, F)
+    for m, i in np.ndindex(out.shape):
+        ffn = ZERO
+        for rank in range(probs.shape[1]):
+            term = down[m, rank, i]
+            if "fold_p" not in names:
+                term = F(probs[m, rank] * term)
+            ffn = F(ffn + term)
+        ffn = F(ffn + F(gs[m, 0] * sh[m, i]))
+        out[m, i] = F(ores[m, i] + ffn)
+    return out

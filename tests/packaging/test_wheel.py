@@ -46,7 +46,8 @@ def test_wheel_holds_five_packages_and_all_their_sources(tree: Path, tmp_path: P
     wheel = build(tree, tmp_path / "out")
     required = check_wheel.source_files(ROOT)
     assert "parity_cuda/kernels/rmsnorm.cu" in required
-    assert {"parity/include/parity_dump.h", "parity/include/parity_dump.cuh"} <= required
+    headers = ("parity_dump.h", "parity_dump.cuh", "parity_slice.cuh")
+    assert {f"parity/include/{name}" for name in headers} <= required
     assert check_wheel.problems(check_wheel.wheel_files(wheel), required) == []
     with zipfile.ZipFile(wheel) as archive:
         (metadata,) = (n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))

@@ -18,6 +18,7 @@ KINDS = {
     "moe-tiny": ("moe-tiny", ""),
     "dense-tiny": ("dense-tiny", ""),
     "hybrid-tiny": ("hybrid-tiny", ""),
+    "next-tiny": ("next-tiny", ""),
     "gdn": ("hybrid-tiny", "gdn"),
     "attn": ("hybrid-tiny", "attn"),
 }

@@ -97,15 +97,16 @@ class OnDevice:
 
     def attend(self, cache: Cache, q: Array, pos: int) -> Array:
         out = self.send(np.full(q.shape, np.nan, np.float32))
-        given, scratch = self.send(q), self.send(np.full((*q.shape[:2], 2), np.nan, np.float32))
+        given, at = self.send(q), self.send(np.array([pos], np.int32))
+        scratch = self.send(np.full((*q.shape[:2], pos + len(q)), np.nan, np.float32))
         if "ks" not in cache:
-            self.ops.attention_f32(out, given, cache["k"], cache["v"], SCALE, pos, 0, scratch)
+            self.ops.attention_f32(out, given, cache["k"], cache["v"], SCALE, at, 0, scratch)
             return self.fetch(out)
         q8 = self.backend.empty(q.shape, np.int8)
         scale = self.backend.empty(q.shape[:2], np.float32)
         self.ops.quant8(q8, scale, given, 0)
         cached = (cache["k"], cache["ks"], cache["v"], cache["vs"])
-        self.ops.attention_int8(out, q8, scale, *cached, SCALE, pos, 0, scratch)
+        self.ops.attention_int8(out, q8, scale, *cached, SCALE, at, 0, scratch)
         return self.fetch(out)
 
 

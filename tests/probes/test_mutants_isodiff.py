@@ -54,7 +54,7 @@ def test_isodiff_lines_are_those_of_an_engine_that_knows_no_probe() -> None:
     found = run_small(Isodiff, starts=(3, 5))
     engine, model = Small(), small_model()
     engine.load(model, 20)
-    top = [greedy(engine.step(token).logits) for token in prompt_tokens(7, 10, 32)]
+    top = [greedy(engine.step(token).logits, 0) for token in prompt_tokens(7, 10, 32)]
     assert found.lines == [
         f"[SPECTOP1] pos={start} col={col} top1={top[start + col]} "
         f"[ISOTOP1] col={col} {top[start + col]} [ISODIFF] col={col} ndiff=0"
@@ -261,7 +261,7 @@ def test_isodiff_counts_what_differs_over_all_blocks() -> None:
 
     tally, ref = _Tally(), [step(1, 2, 3), step(4, 5, 6)]
     for other in ([step(0, 0, 3), step(4, 5, 6)], [step(1, 2, 0), step(4, 5, 0)]):
-        _publish(Outcome(ref, {}), Outcome(other, {}), 3, tally)
+        _publish(Outcome(ref, {}), Outcome(other, {}), 3, tally, 0)
     assert (tally.differing, tally.logits) == (4, 12)
     assert (tally.equal_columns, tally.columns) == (1, 4)
     assert [line.partition("ndiff=")[2] for line in tally.lines] == [

@@ -22,6 +22,7 @@ CONTROLS = {
     "attn": "1 of 1 red: length kept",
     "gdn": "4 of 4 red: no S, no hist, length kept, one layer too few",
     "hybrid-tiny": "4 of 4 red: no S, no hist, length kept, one layer too few",
+    "next-tiny": "4 of 4 red: no S, no hist, length kept, one layer too few",
 }
 
 

@@ -18,6 +18,7 @@ from parity.protocol import EngineSettings, Injection, Plan, Step
 from parity_cpu.engine import Engine
 from parity_cuda.engine import EmuEngine
 from parity_cuda.pool import Pool
+from parity_cuda.tuning import Q4_THREADS
 from tests.probes import asking
 from tests.probes import test_rows_engine as checks
 from tests.red import rollback_faults
@@ -62,11 +63,12 @@ class Sticky(EmuEngine):
 
     def step_rows(self, tokens: Sequence[int], plan: Plan | None = None) -> list[Step]:
         ops = self._decoder.ops
-        rows = ops._rows
 
         def q4_matvec(out: Any, d: Any, qs: Any, x: Any, variants: int) -> None:
-            sizes = [np.int32(value) for value in (variants, *d.shape)]
-            rows("q4_matvec_rows", out, [d, qs], x, sizes)
+            shape = ops.tuning.q4(*d.shape, max(2, len(x)), variants)
+            sizes = [np.int32(value) for value in (variants, *d.shape, shape.tile, len(x))]
+            args, grid = [out, d, qs, x, *sizes], (shape.blocks, 1)
+            ops.backend.launch("q4_matvec_rows", grid, Q4_THREADS, args, shared=shape.shared)
 
         ops.q4_matvec = q4_matvec  # type: ignore[method-assign]
         return super().step_rows(tokens, plan)
@@ -169,7 +171,7 @@ CASES: list[tuple[Callable[..., None], dict[str, Any], type[Any]]] = [
     (checks.test_single_steps_call_the_same_ops_after_rows, {}, Busier),
     (checks.test_buffers_of_rows_are_sized_by_the_cap_on_first_use, {}, Growing),
     (
-        checks.test_row_count_is_in_the_launch_shape_and_in_no_argument,
+        checks.test_row_count_is_in_the_launch_shape_or_in_one_argument,
         {"kind": "moe-tiny"},
         planted(faults.OnEmu, "split_by_rows"),
     ),

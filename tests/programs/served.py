@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "engines")]
 
 from parity.model.model import synthetic  # noqa: E402
+from parity.model.opening import open_model  # noqa: E402
 from parity.program.serving import Tap, serve  # noqa: E402
 from parity.protocol import EngineSettings, Plan  # noqa: E402
 from parity.registry import foreign_engine_class  # noqa: E402
@@ -28,8 +29,9 @@ class Adapter:
         self.counters, self.weights = engine.counters, engine.weights
 
     def load(self, model: str, positions: int) -> None:
-        name, seed = model.split(" seed ")
-        self.engine.load(synthetic(name, int(seed)), positions)
+        name, _, seed = model.partition(" seed ")
+        made = synthetic(name, int(seed)) if seed else open_model(model, seed=0)
+        self.engine.load(made, positions)
 
     def step(self, token: int, tap: Tap) -> np.ndarray:
         return self._told([self.engine.step(token, self._plan(tap))], tap)[0]

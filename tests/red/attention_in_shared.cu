@@ -6,13 +6,13 @@
 extern "C" __global__ void attention_in_shared(float* out, const signed char* q,
                                                const float* q_scale, const signed char* k,
                                                const float* k_scale, const signed char* v,
-                                               const float* v_scale, float sm_scale, int pos,
-                                               int by_first, int n_kv, int hd) {
+                                               const float* v_scale, float sm_scale,
+                                               const int* pos, int by_first, int n_kv, int hd) {
   extern __shared__ float score[];
   const int heads = gridDim.x, h = blockIdx.x, m = blockIdx.y;
-  const int g = h / (heads / n_kv), keys = pos + m + 1;
+  const int g = h / (heads / n_kv), keys = pos[0] + m + 1;
   const long long row = (long long)m * heads + h;
-  float* acc = score + (by_first ? pos + 1 : keys);
+  float* acc = score + (by_first ? pos[0] + 1 : keys);
   for (int t = 0; t < keys; ++t) {
     const long long at = (long long)t * n_kv + g;
     int dot = 0;

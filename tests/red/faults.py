@@ -93,19 +93,19 @@ class Patched(EmuEngine):
         ),
         "headnorm_descending": (
             "headnorm.cu",
-            "ss = __fadd_rn(ss, __fmul_rn(x[j], x[j]));",
-            "ss = __fadd_rn(ss, __fmul_rn(x[hd - 1 - j], x[hd - 1 - j]));",
+            "part[j] = __fmul_rn(x[j], x[j]);",
+            "part[hd - 1 - j] = __fmul_rn(x[j], x[j]);",
         ),
         "unpaired": (
             "q4.cuh",
-            "s = __fadd_rn(s, __fadd_rn(__fmul_rn(low, x[e]), __fmul_rn(high, x[e + 16])));",
-            "s = __fadd_rn(__fadd_rn(s, __fmul_rn(low, x[e])), __fmul_rn(high, x[e + 16]));",
+            "s[r][m] = __fadd_rn(s[r][m], product_sum(low[r][e], a[e], second, variants));",
+            "s[r][m] = __fadd_rn(__fadd_rn(s[r][m], __fmul_rn(low[r][e], a[e])), second);",
         ),
-        "wrong_position": ("rope.cu", "(float)(pos + m)", "(float)(pos + m + 1)"),
+        "wrong_position": ("rope.cu", "(float)(pos[0] + m)", "(float)(pos[0] + m + 1)"),
         "visible_length": (
             "attention_int8.cu",
-            "pos + m + 1, hd, variants",
-            "pos + m, hd, variants",
+            "pos[0] + m + 1, h / (heads / n_kv)",
+            "pos[0] + m, h / (heads / n_kv)",
         ),
         "rank_order": (
             "combine.cu",
@@ -119,14 +119,14 @@ class Patched(EmuEngine):
         ),
         "residual": ("add.cu", "__fadd_rn(a[j], b[j])", "__fadd_rn(a[j], -b[j])"),
         "router_descending": (
-            "f32_matvec.cu",
-            "product_sum(w[j], x[j], acc, variants)",
-            "product_sum(w[cols - 1 - j], x[cols - 1 - j], acc, variants)",
+            "chain.cuh",
+            "acc = add_sixteen(acc, ready);",
+            "for (int i = 3; i >= 0; --i) acc = add_four(acc, ready.four[i]);",
         ),
         "contracted": (
             "q4.cuh",
-            "__fadd_rn(__fmul_rn(low, x[e]), __fmul_rn(high, x[e + 16]))",
-            "fmaf(low, x[e], __fmul_rn(high, x[e + 16]))",
+            "product_sum(low[r][e], a[e], second, variants)",
+            "fmaf(low[r][e], a[e], second)",
         ),
     }
 

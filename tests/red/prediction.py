@@ -119,7 +119,7 @@ def observe(run: Run) -> list[Observed]:
     """Run the ref (cpu, exact) and capture every key of the decode steps."""
     engine = Engine(EngineSettings())
     engine.load(run.model, run.positions)
-    token = greedy(engine.prefill(run.prompt)[-1].logits)
+    token = greedy(engine.prefill(run.prompt)[-1].logits, 0)
     fields = dumped_fields(run.model.config, ("ffn",))
     steps = []
     for pos in range(run.start, run.positions):
@@ -127,7 +127,7 @@ def observe(run: Run) -> list[Observed]:
         keys = frozenset(Key(pos, layer, name) for layer in layers for name in fields)
         done = engine.step(token, Plan(fields=(), tensors=keys))
         steps.append(Observed(pos, done.tensors, engine.read_state()))
-        token = greedy(done.logits)
+        token = greedy(done.logits, 0)
     return steps
 
 

@@ -370,9 +370,9 @@ class _SharedOps(_DeviceOps):
         *cached, sm_scale, pos, _, _ = args
         rows, heads, hd = q.shape
         overlap = isinstance(self._fault, Overlap)
-        sizes = [np.int32(value) for value in (pos, overlap, cached[1].shape[1], hd)]
-        given = [out, q, *cached, sm_scale, *sizes]
-        shared = 4 * (pos + rows + hd)
+        sizes = [np.int32(value) for value in (overlap, cached[1].shape[1], hd)]
+        given = [out, q, *cached, sm_scale, pos, *sizes]
+        shared = 4 * (int(pos[0]) + rows + hd)
         self._ops.backend.launch("attention_in_shared", (heads, rows), 1, given, shared=shared)
 
 

@@ -84,7 +84,7 @@ def reference(model: str, seed: int) -> Reference:
     )
     engine = Cpu(EngineSettings())
     engine.load(run.model, run.positions)
-    token = greedy(engine.prefill(run.prompt)[-1].logits)
+    token = greedy(engine.prefill(run.prompt)[-1].logits, 0)
     before = engine.read_state()
     every = frozenset(entry.key for entry in engine.step(token, Plan(run.fields)).entries)
     engine.write_state(before)

@@ -79,6 +79,11 @@ BOTH = (
     *(every("rmsnorm", "nrm", 2), every("rmsnorm", "fnrm", 2, 1), every("swiglu", "act")),
     *(every("add", "ores", 2), every("add", "x", 2, 1)),
 )
+# The shared expert's own product goes through swiglu after that of the chosen ones.
+NEXT = (
+    *(every("shared_gate", "gs"), every("swiglu", "act", 2), every("swiglu", "sh", 2, 1)),
+    every("combine_shared", "x"),
+)
 # For each kind of layer: the n-th that has it, its number, and a position: first, middle and last.
 # hybrid-tiny has Gated DeltaNet in layers 0 to 2 and 4 to 6.
 MOE_AT = ((0, 0, FIRST), (2, 2, FIRST + 1), (3, 3, LAST))
@@ -92,6 +97,7 @@ TABLE = [
         ("hybrid-tiny", BOTH, HYBRID_AT),
         ("hybrid-tiny", GDN, GDN_AT),
         ("hybrid-tiny", FULL, FULL_AT),
+        ("next-tiny", NEXT, HYBRID_AT),
     )
     for case in cases
 ]
@@ -107,7 +113,7 @@ def name(value: object) -> str | None:
 def test_op_is_the_birthplace(model: str, case: Case, places: tuple[tuple[int, ...], ...]) -> None:
     """Three places at once: first, middle and last layer and position."""
     ops = [f"{case.op}.{case.call(n)}.{pos}" for n, _, pos in places]
-    tree = planted(model, ops=ops, fields="+ffn" if model == "moe-tiny" else "")
+    tree = planted(model, ops=ops, fields="" if model == "hybrid-tiny" else "+ffn")
     found = set(born(tree))
     wanted = {Key(pos, layer, f).tag for _, layer, pos in places for f in case.born}
     may = {Key(pos, layer, f).tag for _, layer, pos in places for f in case.may}
@@ -130,10 +136,10 @@ def test_op_outside_the_layers(op: str, wanted: tuple[str, ...]) -> None:
 
 
 def moved_keys() -> list[tuple[str, tuple[str, ...]]]:
-    """Every field of both families, three at a time: at the first, a middle and the last layer that
+    """Every field of the families, three at a time: at the first, a middle and the last layer that
     has it, each at its own position."""
     found = []
-    for model in ("moe-tiny", "hybrid-tiny"):
+    for model in ("moe-tiny", "hybrid-tiny", "next-tiny"):
         config = preset(model)
         places: dict[str, list[int | None]] = {}
         for key in step_keys(config, 0, every_field(config)):

@@ -337,8 +337,9 @@ def launch_in_shared(floats: int) -> None:
     q, cache = np.ones((rows, heads, hd), np.int8), np.ones((pos + rows, kv, hd), np.int8)
     scale, scales = np.ones((rows, heads), np.float32), np.ones((pos + rows, kv), np.float32)
     out = np.zeros((rows, heads, hd), np.float32)
-    sizes = [np.int32(size) for size in (pos, 0, kv, hd)]
-    args = [out, q, scale, cache, scales, cache, scales, np.float32(1), *sizes]
+    sizes = [np.int32(size) for size in (0, kv, hd)]
+    last = [np.float32(1), np.array([pos], np.int32), *sizes]
+    args = [out, q, scale, cache, scales, cache, scales, *last]
     grid, schedule = (heads, rows), Schedule("ascending")
     module.launch("attention_in_shared", grid, (1,), args, 4 * floats, schedule=schedule)
 

@@ -26,6 +26,12 @@ extern "C" __global__ void racing_matvec(float* out, const unsigned short* d,
   const int r = blockIdx.x * blockDim.x + threadIdx.x;
   if (r >= rows) return;
   const long long at = (long long)r * nb + blockIdx.y;
-  const float sum = q4_block(qs + at * 16, x + blockIdx.y * 32);
+  x += blockIdx.y * 32;
+  float sum = 0.0f;
+  for (int e = 0; e < 16; ++e) {
+    const int byte = qs[at * 16 + e];
+    sum = __fadd_rn(sum, __fmul_rn((float)((byte & 15) - 8), x[e]));
+    sum = __fadd_rn(sum, __fmul_rn((float)((byte >> 4) - 8), x[e + 16]));
+  }
   out[r] = __fadd_rn(out[r], __fmul_rn(half_to_f32(d[at]), sum));
 }
