@@ -53,7 +53,7 @@ def run(command: Command, folder: Path) -> list[str]:
     done = subprocess.run(
         ["sh", "-c", command.text],
         cwd=folder,
-        env={**os.environ, "PATH": path, "COLUMNS": "100", "NO_COLOR": "1"},
+        env={**os.environ, "PATH": path, "COLUMNS": "80", "NO_COLOR": "1"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

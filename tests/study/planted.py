@@ -109,8 +109,20 @@ class _Around:
             fault.value(Key(at - moved, layer, field), buffer)
             tap(at - moved, layer, field, buffer)
 
-        shown = show if isinstance(self._engine, Planted) else tap
-        return self._decoder.forward(tokens, pos + moved, state, shown, *rest)
+        return self._decoder.forward(tokens, pos + moved, state, show, *rest)
+
+
+class _AroundDevice(_Around):
+    """The same of a device, which reads tokens and position from its own memory: none is moved."""
+
+    def forward(self, count: int, pos: int, state: Any, tap: Any, *rest: Any) -> Any:  # type: ignore[override]
+        """The decoder's own, on what the fault says."""
+        fault = self._engine.fault
+        self._engine.forwards += 1
+        fault.begin(pos, count)
+        fault.before(state)
+        assert fault.place() == pos
+        return self._decoder.forward(count, pos, state, tap, *rest)
 
 
 class Planted(Engine):
@@ -166,4 +178,4 @@ class Emulated(EmuEngine):
         super().load(model, positions + SPARE)
         backend: Any = self.backend
         backend.fault, backend.module = self.fault, self.fault.build()
-        self._decoder = _Around(self._decoder, self)  # type: ignore[assignment]
+        self._decoder = _AroundDevice(self._decoder, self)  # type: ignore[assignment]

@@ -51,12 +51,17 @@ class StressBackend(EmuBackend):
     projection is more than one block, and a block more than one weight row.
     """
 
+    graph = False
     processors = 2
 
     def __init__(self, module: EmuModule, schedule: Schedule) -> None:
         self.counts: Counter[str] = Counter()
         self.launched: Pairs = set()
         self._module, self._schedule = module, schedule
+
+    def info(self) -> Mapping[str, str]:
+        """A device of its own, for which no tiles are kept."""
+        return {"device": "CPU (emulated CUDA, stressed)"}
 
     def empty(self, shape: Any, dtype: type) -> np.ndarray:
         """Host memory full of poison."""

@@ -88,7 +88,13 @@ def test_red_state_that_is_never_set(
     by: Callable[..., Given], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The recurrent state left as it is allocated: poison shows it, orders do not."""
-    monkeypatch.setattr(StressBackend, "zero", lambda self, target: None)
+    plain = StressBackend.zero
+
+    def all_but_floats(backend: StressBackend, target: Any) -> None:
+        if target.dtype.char != "f":
+            plain(backend, target)
+
+    monkeypatch.setattr(StressBackend, "zero", all_but_floats)
     wanted = by("hybrid-tiny", "q4", "exact")
     different = [name for name, schedule in SCHEDULES.items()
                  if by("hybrid-tiny", "q4", "exact", schedule) != wanted]  # fmt: skip
