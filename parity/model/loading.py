@@ -13,9 +13,8 @@ import numpy as np
 from parity.dump import TensorType
 from parity.errors import ParityBug
 from parity.model.checks import check_finite, check_shape, wanted_tensors
-from parity.model.config import ModelConfig
 from parity.model.memory import ITEM_BYTES
-from parity.model.model import Model
+from parity.model.model import Around, Model
 
 # NumPy lets go of the interpreter in its loops: the generator is bound by memory and arithmetic.
 MOST_THREADS = 16
@@ -48,27 +47,14 @@ def load_tensors(model: Model) -> Iterator[tuple[str, np.ndarray]]:
             yield ready, future.result()
 
 
-class Ahead:
+class Ahead(Around):
     """``model`` for whoever asks for its tensors one by one in the order of the digest: they are
     made as by ``load_tensors``, before they are asked for. Each can be taken once."""
 
     def __init__(self, model: Model) -> None:
-        self.model, self._coming = model, load_tensors(model)
+        super().__init__(model)
+        self._coming = load_tensors(model)
         self._made: dict[str, np.ndarray] = {}
-
-    @property
-    def config(self) -> ModelConfig:
-        """Sizes and constants."""
-        return self.model.config
-
-    @property
-    def label(self) -> str:
-        """How the model is named."""
-        return self.model.label
-
-    def names(self) -> Iterator[str]:
-        """Names of all tensors, in the order of the digest."""
-        return self.model.names()
 
     def tensor(self, name: str) -> np.ndarray:
         """One tensor; ParityBug for one that was taken."""

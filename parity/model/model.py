@@ -41,6 +41,27 @@ class Model(Protocol):
         ...
 
 
+class Around:
+    """Another way to the tensors of ``model``, which has its configuration, label and names."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+
+    @property
+    def config(self) -> ModelConfig:
+        """Sizes and constants."""
+        return self.model.config
+
+    @property
+    def label(self) -> str:
+        """How the model is named."""
+        return self.model.label
+
+    def names(self) -> Iterator[str]:
+        """Names of all tensors, in the order of the digest."""
+        return self.model.names()
+
+
 @dataclass(frozen=True)
 class SyntheticModel:
     """A preset with synthetic weights (contract section 8)."""

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from parity.model.config import ModelConfig
 from parity.model.memory import size_text, weight_bytes
-from parity.model.model import Model
+from parity.model.model import Around, Model
 from parity.progress import Progress
 
 SHOWN = 10**8  # bytes of a model from which on loading is shown: a smaller one is there at once
 TOLD = 10**9  # bytes of a model from which on a line stays that says how long it took
 
 
-class Watched:
+class Watched(Around):
     """``model``, and a progress line for each tensor that is asked of it, from 0.1 GB on.
 
     Tensors are asked for on several threads. Everything else is the model's own.
@@ -31,7 +30,7 @@ class Watched:
         progress: Progress,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.model = model
+        super().__init__(model)
         self._label, self._progress, self._clock = label, progress, clock
         self._began = clock()
         self._total = weight_bytes(model)
@@ -39,22 +38,8 @@ class Watched:
         self._count = self._bytes = 0
         self._lock = threading.Lock()
 
-    @property
-    def config(self) -> ModelConfig:
-        """Sizes and constants."""
-        return self.model.config
-
-    @property
-    def label(self) -> str:
-        """How the model is named."""
-        return self.model.label
-
     def __getattr__(self, name: str) -> Any:
         return getattr(self.model, name)
-
-    def names(self) -> Iterator[str]:
-        """Names of all tensors, in the order of the digest."""
-        return self.model.names()
 
     def tensor(self, name: str) -> np.ndarray:
         """One tensor."""
