@@ -2,6 +2,7 @@
 // A thread's copies are grouped: copy_commit() closes a group, copy_wait<N>() waits until all but
 // the last N groups of this thread are there. A barrier must follow before another thread reads.
 // Where the hardware has no such copy (emulated, before sm_80) they are plain copies.
+// Each asm has an #ifndef of its own around it: that alone tells the emulator to leave it out.
 #pragma once
 
 #ifndef __CUDA_EMU__

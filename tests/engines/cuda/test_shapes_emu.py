@@ -156,12 +156,23 @@ def test_red_a_barrier_left_out_shows_in_some_schedule(op: str) -> None:
 def test_a_tuning_is_kept_and_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PARITY_CACHE", str(tmp_path))
     assert kept_tuning("NVIDIA H200") == Tuning()
+    assert kept_tuning("NVIDIA H200", 7) == Tuning(processors=7)
     name = key("q4", 512, 64, 1)
     path = keep_tuning("NVIDIA H200", {name: 7})
     assert json.loads(path.read_text())["tiles"] == {name: 7}
     found = kept_tuning("NVIDIA H200")
     assert found.q4(512, 64, 1, 0).tile == 7
     assert found.q4(512, 64, 2, 0) == Tuning().q4(512, 64, 2, 0)
+    assert kept_tuning("NVIDIA H200", 1) == Tuning({name: 7}, 1)
+
+
+def test_few_processors_get_few_blocks_of_many_rows() -> None:
+    """The emulator is one: a block is paid for thread by thread there."""
+    one, many = Tuning(processors=1), Tuning()
+    for found in (one.q4(384, 5, 1, 0), one.f32(384, 160, 1), one.expert(96, 5)):
+        assert found.tile == MOST_TILE
+    assert one.q4(384, 5, 1, 0).blocks == 3
+    assert many.q4(384, 5, 1, 0).blocks == 128
 
 
 @pytest.mark.parametrize(
