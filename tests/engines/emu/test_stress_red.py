@@ -25,17 +25,24 @@ SAID = {
 
 @dataclass(frozen=True)
 class Plant:
-    """A text changed in one kernel; ``group``: whose cases show it; ``checks``: who reports it."""
+    """A text changed in one kernel; ``group``: whose cases show it; ``checks``: who reports it.
+
+    ``luck``: who also reports it when the machine's threads happen to meet.
+    """
 
     file: str
     old: str
     new: str
     group: str
     checks: frozenset[str]
+    luck: frozenset[str]
 
 
-def plant(file: str, old: str, new: str, *checks: str, group: str = "") -> Plant:
-    return Plant(file, old, new, group or file.removesuffix(".cu"), frozenset(checks))
+def plant(
+    file: str, old: str, new: str, *checks: str, group: str = "", luck: tuple[str, ...] = ()
+) -> Plant:
+    named = group or file.removesuffix(".cu")
+    return Plant(file, old, new, named, frozenset(checks), frozenset(luck))
 
 
 PLANTS = {
@@ -53,7 +60,7 @@ PLANTS = {
     ),
     "a race between blocks that loses counts": plant(
         "tally.cu", "atomicAdd(&counts[at], (unsigned long long)part[at]);",
-        "counts[at] += (unsigned long long)part[at];", "tsan"
+        "counts[at] += (unsigned long long)part[at];", "tsan", luck=("order", "poison")
     ),
     "shared memory that is read unwritten": plant(
         "norm_tree.cu", "part[j] = j < d ? __fmul_rn(x[j], x[j]) : 0.0f;",
@@ -121,7 +128,7 @@ def test_red_the_right_checks_report_it(
     here = [each for case in CASES[planted.group] for each in stress.reports(module, case)]
     there = said(builds, sources, planted)
     checks = {report.partition(":")[0] for report in here} | {check for check, *_ in there}
-    assert checks == planted.checks, (here[:3], there[:3])
+    assert checks - planted.luck == planted.checks, (here[:3], there[:3])
     assert all(planted.group in report for report in here)
     assert all(planted.group in case for _, case, _ in there)
 
