@@ -12,6 +12,10 @@ default:
 setup:
     sh scripts/setup.sh dev
 
+# the torch extra into .venv: without it the tests of hf engines are counted as not run
+torch *args:
+    {{ python }} -m pip install --quiet --disable-pip-version-check -e '.[torch]' "$@"
+
 # formatting and lint
 lint:
     {{ python }} -m ruff format --check . && {{ python }} -m ruff check .

@@ -8,7 +8,7 @@ from itertools import chain
 
 from parity.dump import TensorType
 from parity.errors import InputError, ParityBug
-from parity.model.config import ModelConfig
+from parity.model.config import MODULES, ModelConfig
 
 _Typed = tuple[str, tuple[int, ...]]
 
@@ -74,7 +74,12 @@ _VARIANT_FEEDS = {("fold_p", "down"): ("topp",)}
 
 
 def dumped_fields(config: ModelConfig, asked: Sequence[str] = ()) -> tuple[str, ...]:
-    """Fields a model dumps: its family's own, plus the groups or single fields in ``asked``."""
+    """Fields a model dumps: its family's own, plus the groups or single fields in ``asked``.
+
+    A model of the family "modules" has its own names alone, and dumps all of them.
+    """
+    if config.family == MODULES:
+        return _own_fields(config, asked)
     optional = {field for group in _GROUPS.values() for field in group}
     extra: list[str] = []
     for name in asked:
@@ -98,14 +103,28 @@ def dumped_fields(config: ModelConfig, asked: Sequence[str] = ()) -> tuple[str, 
     return tuple(field for field in fields if field not in absent)
 
 
+def _own_fields(config: ModelConfig, asked: Sequence[str]) -> tuple[str, ...]:
+    fields = tuple(dict.fromkeys(field for _, field in config.own_keys))
+    unknown = [name for name in asked if name not in fields]
+    if unknown:
+        raise InputError(
+            f"unknown field {unknown[0]!r}: {config.name} has names of its own",
+            "leave --fields out",
+        )
+    return fields
+
+
 def every_field(config: ModelConfig) -> tuple[str, ...]:
     """All fields a model can dump, the optional ones too."""
-    return dumped_fields(config, tuple(_GROUPS))
+    return dumped_fields(config, () if config.family == MODULES else tuple(_GROUPS))
 
 
 def layer_fields(config: ModelConfig, layer: int, fields: Sequence[str]) -> tuple[str, ...]:
     """Of ``fields``, those that ``layer`` has: a hybrid's two kinds of layer differ, and so do a
     layer with experts and a dense one."""
+    if config.family == MODULES:
+        own = {field for at, field in config.own_keys if at == layer}
+        return tuple(field for field in fields if field in own)
     absent = _FINAL if config.has_experts(layer) else (*_FINAL, *_ROUTER, *_SHARED)
     if config.family == "hybrid":
         kind = _GDN if config.is_gdn(layer) else _GATED
@@ -116,6 +135,8 @@ def layer_fields(config: ModelConfig, layer: int, fields: Sequence[str]) -> tupl
 
 def count_keys(config: ModelConfig, fields: Sequence[str]) -> int:
     """Keys of one token."""
+    if config.family == MODULES:
+        return sum(field in fields for _, field in config.own_keys)
     inner = sum(len(layer_fields(config, layer, fields)) for layer in range(config.layers))
     return inner + len(_FINAL)
 

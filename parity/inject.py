@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import numpy as np
 
+from parity.dtypes import FLOATS, dtype_name
 from parity.dump import TensorType
 from parity.errors import ParityBug
 from parity.keys import Key
-
-LARGEST_FINITE = 0x7F7FFFFF
 
 
 def move_element(array: np.ndarray, index: int) -> None:
     """Change flat element ``index`` of a C-contiguous array in place.
 
-    float32: one ULP away from zero (the largest finite value: towards zero). Integers: one step
-    towards zero, from 0 to 1, so that ids and quanta stay in range.
+    A float: one ULP of its own format away from zero (the largest finite value: towards zero).
+    Integers: one step towards zero, from 0 to 1, so that ids and quanta stay in range; booleans
+    turn over.
     """
-    if array.dtype == np.float32:
-        bits = array.reshape(-1).view(np.uint32)
-        magnitude = int(bits[index]) & 0x7FFFFFFF
-        bits[index] += np.uint32(1) if magnitude != LARGEST_FINITE else np.uint32(0xFFFFFFFF)
+    form = FLOATS.get(dtype_name(array.dtype))
+    if form is not None:
+        bits = array.reshape(-1).view(f"u{array.itemsize}")
+        sign = int(bits[index]) >> (form.bits - 1) << (form.bits - 1)
+        magnitude = int(bits[index]) - sign
+        bits[index] = sign + magnitude + (-1 if magnitude >= form.infinity - 1 else 1)
     else:
         flat = array.reshape(-1)
         value = int(flat[index])

@@ -5,7 +5,8 @@ absent: ``state`` (``read_state``, ``write_state``), ``capture`` (raw tensors in
 ``inject`` (move one element, or change a value, before it is hashed and used), ``replay`` (go on
 with given values in place of what an op made), ``trace`` (what ran for a key), ``elementary`` (the
 engine's own expf and so on), ``borrow`` (compute a step with given ones), ``rows``
-(``step_rows``), ``rollback`` (``mark``, ``rollback``), ``counters`` (op calls or launches by name).
+(``step_rows``), ``batch`` (``step_batch``), ``rollback`` (``mark``, ``rollback``), ``counters`` (op
+calls or launches by name).
 
 ``protocol``, an optional member, is the version of this Protocol that an engine was written for; an
 engine without it was written for version 1. What version 2 added (``Plan.replace``, ``trace``,
@@ -13,6 +14,13 @@ engine without it was written for version 1. What version 2 added (``Plan.replac
 lacks. One of a newer version than PROTOCOL is refused. ``room``, an optional method, tells where
 the engine holds a model and what is free there (``parity.model.memory.Room``): two sides that do
 not fit together are then refused before anything is read.
+
+``order``, an optional member of the class, says in which order an engine adds: CONTRACT (docs/
+contract.md; the default) or LIBRARY, another one of its own, whose bits nobody else has.
+
+``sums_of(field, layer, rows)``, an optional method, tells which sums make a field in a forward of
+so many rows (``parity.order.sums.SumAsk``): where a difference begins, reports say how both sides
+add.
 """
 
 from __future__ import annotations
@@ -33,6 +41,7 @@ if TYPE_CHECKING:
     from parity.progress import Notes
 
 PROTOCOL = 2
+CONTRACT, LIBRARY = "contract", "library"
 REQUIRED = (
     *("name", "version", "tiers", "variants", "capabilities"),
     *("describe", "load", "weights", "reset", "prefill", "step"),
@@ -46,6 +55,7 @@ CAPABILITIES = {
     "elementary": ("elementary",),
     "borrow": (),
     "rows": ("step_rows",),
+    "batch": ("step_batch",),
     "rollback": ("mark", "rollback"),
     "counters": ("counters",),
 }
@@ -225,4 +235,20 @@ class RowsEngine(StateEngine, Protocol):
 
     def counters(self) -> Mapping[str, int]:
         """Op calls or kernel launches so far, by name."""
+        ...
+
+
+class BatchEngine(Engine, Protocol):
+    """An engine with the capability ``batch``."""
+
+    def step_batch(
+        self, sequences: Sequence[Sequence[int]], plan: Plan | None = None, decode: int = 0
+    ) -> list[list[Step]]:
+        """Feed B unrelated sequences, all from position 0, in one forward; the last ``decode``
+        tokens of each in one more forward a token. For each sequence one Step per own token, its
+        keys under the sequence's own positions. Steps of positions that ``plan.places`` does not
+        name carry no entries, and logits float32[0]. ``plan.inject`` applies to every sequence that
+        has its key. Afterwards the engine is reset. InputError where a sequence has no more than
+        ``decode`` tokens.
+        """
         ...

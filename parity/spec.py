@@ -1,8 +1,8 @@
 """What one side of a comparison is, as typed: an engine, a dump file or a program.
 
 ``cpu``, ``cuda:exact``, ``emu@shuffled=7``, ``cuda:exact+libm_exp``, ``cuda+libm_exp``,
-``run.dump``, ``exec:./engine --flag``, ``exec@timeout=60:./engine``, ``my_module:MyEngine``,
-``my_module:MyEngine:fast``.
+``hf:FOLDER,dtype=bf16``, ``run.dump``, ``exec:./engine --flag``, ``exec@timeout=60:./engine``,
+``my_module:MyEngine``, ``my_module:MyEngine:fast``.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 
 from parity.errors import InputError
 from parity.registry import ENGINES, INSTALL, plugins
+from parity.variants import TIERS
 
 FILE_SUFFIXES = (".dump", ".txt", ".npz", ".safetensors")
 _CHANGES = re.compile(r"(?::([A-Za-z_]\w*))?((?:[+-][A-Za-z_]\w*)*)", re.ASCII)
@@ -33,7 +34,8 @@ class EngineSpec:
 
     ``tier``: "" for the engine's first one. ``plus`` and ``minus``: variants added to the tier's
     own and taken out of them. ``given``: the class, or the engine itself, that a caller in Python
-    has at hand; else None.
+    has at hand; else None. ``model``: the model that the side names, of an engine that opens
+    models by itself (``NAME:MODEL,option=value``); "" for the run's.
     """
 
     text: str
@@ -44,6 +46,7 @@ class EngineSpec:
     options: dict[str, str] = field(default_factory=dict)
     foreign: bool = False
     given: Any = None
+    model: str = ""
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,8 @@ def parse_spec(text: str, installed: Collection[str]) -> Spec:
     # A name may hold "-", so the longest reading comes first.
     for marks in (":", ":+", ":+-"):
         name = re.split(f"[{marks}]", head, maxsplit=1)[0]
+        if name in installed and head.startswith(f"{name}:") and _opens_models(name, head):
+            return _with_model(text, name)
         if name in installed:
             return _engine(text, name, head[len(name) :], options)
     if os.path.exists(text) or "/" in text or text.endswith(FILE_SUFFIXES):
@@ -105,6 +110,23 @@ def _unknown(text: str, name: str, installed: Collection[str]) -> InputError:
         f"{text!r} is no engine, no dump file and no program",
         f"{hint}{listed}; a file ends in .dump or .txt; a program is exec:COMMAND",
     )
+
+
+def _opens_models(name: str, head: str) -> bool:
+    """Whether what follows ``name:`` is a model: so it is with an engine that opens models. A tier
+    of the contract's is one with every engine, and none is loaded for it."""
+    if re.split("[:+-]", head)[1] in TIERS:
+        return False
+    plugin = plugins(ENGINES).get(name)
+    return plugin is not None and hasattr(plugin.load(), "open_model")
+
+
+def _with_model(text: str, name: str) -> EngineSpec:
+    """``NAME:MODEL,option=value``; a folder's name may hold "@" and ","."""
+    model, *options = re.split(r"[,@](?=[A-Za-z_]+=)", text.partition(":")[2])
+    if not model:
+        raise InputError(f"{text!r} names no model", f"write {name}:FOLDER or {name}:PRESET")
+    return EngineSpec(text, name, options=_options(text, options), model=model)
 
 
 def _program(text: str) -> ProgramSpec:

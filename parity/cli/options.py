@@ -13,19 +13,29 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from parity.errors import InputError
+from parity.model.config import DEFAULT_PRESET
 
 if TYPE_CHECKING:
     from parity.runs.run import Run
+    from parity.spec import Spec
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 MODEL_METAVAR = "PRESET|FILE.gguf|FOLDER"
+_MODEL_HELP = "Preset with synthetic weights, GGUF file, or Hugging Face folder"
 MODEL = click.option(
     "--model",
     metavar=MODEL_METAVAR,
-    default="moe-tiny",
+    default=DEFAULT_PRESET,
     show_default=True,
-    help="Preset with synthetic weights, GGUF file, or Hugging Face folder.",
+    help=f"{_MODEL_HELP}.",
+)
+# Of a command whose sides may name the model themselves (hf:MODEL): "" where none was typed.
+SIDE_MODEL = click.option(
+    "--model",
+    metavar=MODEL_METAVAR,
+    default="",
+    help=f"{_MODEL_HELP}. [default: a side's own, else {DEFAULT_PRESET}]",
 )
 WEIGHTS = click.option(
     "--weights",
@@ -53,7 +63,7 @@ PROMPT = (
     *TEXT_PROMPT,
 )
 _RUN_INPUT = (
-    MODEL,
+    SIDE_MODEL,
     WEIGHTS,
     click.option(
         "--seed", default=7, show_default=True, help="Seed of a preset's weights and of the prompt."
@@ -129,7 +139,8 @@ PROBE_OPTIONS = (
         "--model",
         metavar=MODEL_METAVAR,
         default="",
-        help="Preset, GGUF file or folder (default: moe-tiny; hybrid with --synthetic).",
+        help="Preset, GGUF file or folder (default: the engine's own, else moe-tiny; hybrid with "
+        "--synthetic).",
     ),
     click.option(
         "--synthetic",
@@ -168,6 +179,13 @@ def make_run(*, tokens: str | None, fields: str, **options: Any) -> Run:
 
     prompt = None if tokens is None else parse_tokens(tokens)
     return run_settings(tokens=prompt, fields=parse_fields(fields), **options)
+
+
+def name_model(options: dict[str, Any], *sides: Spec) -> None:
+    """Put the run's model into ``options``: that of a side, or as typed, or the default."""
+    from parity.runs.carried import model_text
+
+    options["model"] = model_text(sides, options["model"])
 
 
 def parse_fields(text: str) -> tuple[str, ...]:

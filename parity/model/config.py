@@ -31,6 +31,10 @@ class ModelConfig:
     place of ``interval``. ``tied``: the head is the embedding's stored bytes, and no lm_head
     exists. ``real_ids``: ids from here on are padding, 0 for none (contract 7). ``kv_storage``:
     storage of K and V as the file's reader found it, "" for the rule of presets.
+
+    ``family`` "modules" is a model that the contract has no arithmetic for: whichever library
+    brings it runs it. ``own_keys``: (layer, field) of every value of one token that its engine
+    tells, in dataflow order, layer -1 outside the layers.
     """
 
     name: str
@@ -61,6 +65,7 @@ class ModelConfig:
     tied: bool = False
     real_ids: int = 0
     kv_storage: str = ""
+    own_keys: tuple[tuple[int, str], ...] = ()
 
     @property
     def kv(self) -> str:
@@ -128,7 +133,10 @@ class ModelConfig:
 
 
 _ADDED = frozenset(
-    ("shared_inter", "dense_layers", "dense_inter", "full_layers", "tied", "real_ids", "kv_storage")
+    (
+        *("shared_inter", "dense_layers", "dense_inter", "full_layers", "tied", "real_ids"),
+        *("kv_storage", "own_keys"),
+    )
 )
 
 
@@ -176,6 +184,8 @@ def _presets() -> dict[str, ModelConfig]:
 
 PRESETS = _presets()
 DEFAULT_PRESET = "moe-tiny"
+MODULES = "modules"  # family of a model that the contract has no arithmetic for
+OUTSIDE = -1  # layer of the values outside the layers, in ``own_keys``
 
 
 WEIGHTS = ("q4", "f32")

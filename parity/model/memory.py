@@ -21,14 +21,26 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 @dataclass(frozen=True)
 class Room:
-    """Where an engine holds a model: ``place``, and the bytes free there (None: not known)."""
+    """Where an engine holds a model: ``place``, and the bytes free there (None: not known).
+
+    ``item``: bytes that a weight takes there which the model holds as f32. ``smaller``: the
+    setting of this engine that halves them, as it is typed; "" for none.
+    """
 
     place: str
     free: int | None
+    item: int = 4
+    smaller: str = ""
 
 
 def weight_bytes(model: Model) -> int:
-    """Bytes that a model's weights take on one side, known from their names: none is made."""
+    """Bytes that a model's weights take on one side, known from their names: none is made.
+
+    A model that no contract names tells them itself (``weight_bytes``).
+    """
+    told: int | None = getattr(model, "weight_bytes", None)
+    if told is not None:
+        return told
     wanted = wanted_tensors(model.config, frozenset(model.names()))
     return sum(ITEM_BYTES[kind.dtype] * prod(kind.shape) for kind in wanted.values())
 
@@ -50,24 +62,40 @@ def check_rooms(rooms: Sequence[tuple[str, Room]], model: Model, positions: int)
     of the model each. ``rooms``: by the engine's name; engines in one place share what is free."""
     weights, state = weight_bytes(model), state_bytes(model.config, positions)
     for place in dict.fromkeys(room.place for _, room in rooms):
-        names = [name for name, room in rooms if room.place == place]
-        known = [room.free for _, room in rooms if room.place == place and room.free is not None]
-        needed = len(names) * (weights + state)
-        if known and needed >= min(known):
-            raise _too_large(names, place, model, (weights, state), min(known))
+        here = [(name, room) for name, room in rooms if room.place == place]
+        known = [room.free for _, room in here if room.free is not None]
+        each = [_needed((weights, state), room) for _, room in here]
+        if known and sum(map(sum, each)) >= min(known):
+            raise _too_large(here, model, each, min(known))
+
+
+def _needed(sizes: tuple[int, int], room: Room) -> tuple[int, int]:
+    """Bytes of weights and of the state where an engine holds an f32 as ``room.item`` bytes."""
+    weights, state = sizes
+    return weights * room.item // 4, state * room.item // 4
 
 
 def _too_large(
-    names: Sequence[str], place: str, model: Model, sizes: tuple[int, int], free: int
+    rooms: Sequence[tuple[str, Room]], model: Model, sizes: Sequence[tuple[int, int]], free: int
 ) -> NotRunError:
-    each = sum(sizes)
-    parts = f"{size_text(sizes[0])} of weights, {size_text(sizes[1])} of KV cache and state"
-    total = size_text(each)
+    """``sizes``: bytes of weights and of the state, by room."""
+    names, place = [name for name, _ in rooms], rooms[0][1].place
+    each = [sum(one) for one in sizes]
+    parts = f"{size_text(sizes[0][0])} of weights, {size_text(sizes[0][1])} of KV cache and state"
+    total = size_text(each[0])
     if len(names) > 1:
-        total = f"{len(names)} x {total} = {size_text(len(names) * each)}"
+        total = f"{len(names)} x {total} = {size_text(sum(each))}"
+        if len(set(each)) > 1:
+            total = f"{' + '.join(map(size_text, each))} = {size_text(sum(each))}"
     small = synthetic(DEFAULT_PRESET, 0)
     hint = f"--model {DEFAULT_PRESET} needs {size_text(weight_bytes(small))}"
-    if len(names) > 1 and each < free:
+    smaller = next((room.smaller for _, room in rooms if room.smaller), "")
+    halved = sum(
+        size // 2 if room.smaller else size for size, (_, room) in zip(each, rooms, strict=True)
+    )
+    if smaller and halved < free:
+        hint = f"{smaller} needs {size_text(halved)}"
+    elif len(names) > 1 and max(each) < free:
         hint = f"one side fits: parity dump each, then parity compare; or {hint}"
     return NotRunError(
         f"{' and '.join(names)}: {called(model)} needs {total} of {place} ({parts}), "

@@ -12,6 +12,7 @@ from parity.errors import InputError
 if TYPE_CHECKING:
     from parity.model.model import Model
     from parity.runs.run import Run
+    from parity.spec import Spec
 
 PROMPT_LENGTH = 32
 _TOKEN = re.compile("[0-9]{1,18}")
@@ -32,17 +33,19 @@ def run_settings(
     hash_name: str = "fnv1a64",
     prefill: str = "own",
     tokens_from: str = "ref",
+    sides: Sequence[Spec] = (),
 ) -> Run:
     """Settings of a run; refuses what cannot be run before anything is.
 
     ``model``: a preset's name, a .gguf file or a model folder (``weights`` says how its matrices
     are held), or a model that is taken as it is. ``tokens``: the prompt, by default PROMPT_LENGTH
     ids from the seed; ``prompt`` or ``prompt_file``: its text, read by the model's tokenizer or by
-    the one in ``tokenizer``. ``fields``: optional fields or groups, ``ffn``.
+    the one in ``tokenizer``. ``fields``: optional fields or groups, ``ffn``. ``sides``: those that
+    run it; an engine that opens models by itself opens it.
     """
     from parity.model.checks import check_tokens
     from parity.model.generator import prompt_tokens
-    from parity.model.opening import open_model
+    from parity.runs.carried import open_for
     from parity.runs.prompts import Prompt, read_prompt
     from parity.runs.run import Run
 
@@ -52,7 +55,7 @@ def run_settings(
             "keys of the prompt",
             "leave one of the two out",
         )
-    made = open_model(model, seed=seed, weights=weights) if isinstance(model, str) else model
+    made = open_for(sides, model, seed=seed, weights=weights) if isinstance(model, str) else model
     if n < 1:
         raise InputError(f"--n {n}: nothing to decode", "give --n 1 or more")
     read = read_prompt(made, tokens=tokens, text=prompt, file=prompt_file, tokenizer=tokenizer)
