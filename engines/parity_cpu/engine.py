@@ -26,6 +26,8 @@ from parity.model.checks import (
 from parity.model.loading import load_tensors
 from parity.model.memory import HOST, Room, check_room, free_bytes
 from parity.model.model import Model
+from parity.order.own.fields import Made
+from parity.order.sums import SumAsk
 from parity.protocol import EngineSettings, Plan, Step
 from parity.variants import TIERS, VARIANTS, variant_mask
 from parity_cpu import jit
@@ -33,6 +35,7 @@ from parity_cpu.code_cache import forget_changed, loaded_code
 from parity_cpu.decoder import Decoder
 from parity_cpu.own_functions import own_values
 from parity_cpu.state import State
+from parity_cpu.sums import key, launch
 from parity_cpu.tap import Tap, digest_of, type_of
 from parity_cpu.threads import threads, useful_threads
 
@@ -171,6 +174,15 @@ class Engine:
         for copy, array in zip(self._copies, self._state.recurrent(), strict=True):
             array[...] = copy
         self.length, self._marked = self._marked, None
+
+    def sums_of(self, field: str, layer: int | None, rows: int) -> Sequence[SumAsk]:
+        """The sums that make a field in a forward of ``rows`` rows, as this engine runs them."""
+        decoder, variants = self._decoder, frozenset(self.settings.variants)
+        weights = None if layer is None else decoder.layers[layer]
+        made = Made(
+            self.name, key(), launch, decoder.config, variants, weights, decoder.lm_head, rows
+        )
+        return made.sums(field)
 
     @property
     def model(self) -> Model:

@@ -1,0 +1,156 @@
+"""Asking an op for sums: every call is made at its true shape, and every place of it answers.
+
+The sums of one call stand in a random rotation of the op's rows, and rows that a call has left over
+repeat others: so where the op treats one place unlike another, the same sum is seen to come out
+twice, and the study ends there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from parity.errors import InputError
+from parity.order.op import Exceeding, Finishing, Flags, Floats, Numbers, SummingOp
+from parity.order.tree import Ints
+
+# fill(first, last, w): writes the sums first..last-1 into w, float32[last - first, n] of zeros.
+Fill = Callable[[int, int, Floats], None]
+Reals = npt.NDArray[np.float64]
+
+
+class NoTree(Exception):
+    """The answers contradict each other, or no count: ``args`` say how, in words."""
+
+
+class Asker:
+    """An op's calls, counted. ``rng`` decides which row of the op answers which sum."""
+
+    def __init__(self, op: SummingOp, rng: np.random.Generator) -> None:
+        self.op, self.rng = op, rng
+        self.probes = self.calls = 0
+        # One buffer for all calls: fresh pages cost more than what is written to them.
+        self._w = np.zeros((op.rows, op.n), np.float32)
+
+    def ask(self, count: int, fill: Fill, x: Floats | None = None) -> Reals:
+        """float64[count]: the op's answer to each of ``count`` sums.
+
+        Raises NoTree where the same sum comes out unlike at two places.
+        """
+        return self._asked(count, fill, lambda w: self.op.run(x, w))
+
+    def exceeds(self, count: int, fill: Fill, big: float) -> Flags:
+        """bool[count]: is each sum (of squares) larger than ``big``?"""
+        op = self.op
+        if isinstance(op, Exceeding):
+            found = self._asked(count, fill, lambda w: op.exceeds(w, big))
+        elif isinstance(op, Finishing):
+            raise InputError(
+                f"op {op.name}: its sums are not shown, and it has no exceeds()",
+                "give the op exceeds(w, big) as in parity.order.op.Exceeding",
+            )
+        else:
+            found = self.ask(count, fill) - big
+        larger: Flags = found > 0
+        return larger
+
+    def entries(self, places: Ints, values: Reals) -> Fill:
+        """A fill of few terms a sum: ``values[r, k]`` added at leaf ``places[r, k]``."""
+
+        def fill(first: int, last: int, w: Floats) -> None:
+            rows = np.arange(last - first)
+            for k in range(places.shape[1]):  # two places of one row may be the same leaf
+                w[rows, places[first:last, k]] += values[first:last, k]
+
+        return fill
+
+    def _asked(self, count: int, fill: Fill, call: Callable[[Floats], Numbers]) -> Reals:
+        answers = np.empty(count)
+        rows = self.op.rows
+        for first in range(0, count, rows):
+            used = min(rows, count - first)
+            # The sum first + k stands in row (turn + k) of the call, all of them going round.
+            turn = int(self.rng.integers(rows))
+            places = (turn + np.arange(rows)) % rows
+            self._fill(first, used, turn, fill)
+            same = places[np.arange(rows) % used]
+            self._w[places[used:]] = self._w[same[used:]]
+            found = self._called(call)
+            unlike = np.flatnonzero(_bits(found[places]) != _bits(found[same]))
+            if unlike.size:
+                k = int(unlike[0])
+                raise NoTree(self._told(found, int(places[k]), int(same[k]), call))
+            answers[first : first + used] = found[places[:used]]
+            self.probes += used
+        return answers
+
+    def _told(self, found: Reals, late: int, early: int, call: Callable[[Floats], Numbers]) -> str:
+        """Two rows of a call hold the same sum and answered unlike; what all rows say to it."""
+        said = (
+            f"the same sum came out unlike in two rows of one call: row {late} gave "
+            f"{found[late]:.9g}, row {early} gave {found[early]:.9g}; "
+        )
+        self._w[:] = self._w[early].copy()
+        answers = self._called(call)
+        values, which, counts = np.unique(answers, return_inverse=True, return_counts=True)
+        most = int(np.argmax(counts))
+        others = np.flatnonzero(which != most)
+        if not others.size:
+            return said + f"asked once more, all rows gave {values[most]:.9g}"
+        listed = ", ".join(map(str, others[:4])) + (", ..." if len(others) > 4 else "")
+        return said + (
+            f"asked of all rows, {counts[most]} gave {values[most]:.9g} and {len(others)} did not: "
+            f"{listed}"
+        )
+
+    def _fill(self, first: int, used: int, turn: int, fill: Fill) -> None:
+        """Sums first..first+used-1 into the call's rows from ``turn`` on, then from 0."""
+        self._w.fill(0)
+        straight = min(used, len(self._w) - turn)
+        fill(first, first + straight, self._w[turn : turn + straight])
+        if straight < used:
+            fill(first + straight, first + used, self._w[: used - straight])
+
+    def _called(self, call: Callable[[Floats], Numbers]) -> Reals:
+        """float64[rows]: one call; where every sum is made M times, all M must be the same."""
+        self.calls += 1
+        with np.errstate(all="ignore"):
+            answers = np.asarray(call(self._w))
+        _require_shape(self.op, answers)
+        wide = answers.astype(np.float64)
+        if wide.ndim == 1:
+            return wide
+        unlike = np.argwhere(_bits(wide) != _bits(wide[:, :1]))
+        if len(unlike):
+            row, column = (int(v) for v in unlike[0])
+            raise NoTree(
+                f"row {row}: batch row {column} gave {wide[row, column]:.9g} and batch row 0 "
+                f"{wide[row, 0]:.9g} for the same sum"
+            )
+        return wide[:, 0]
+
+
+def one_each(op: SummingOp) -> Floats | None:
+    """x of an op whose weights alone are asked: ones for products, else None."""
+    return np.ones(op.n, np.float32) if op.terms == "products" else None
+
+
+def random_leaves(rng: np.random.Generator, groups: Sequence[Ints]) -> Ints:
+    """int64[groups]: one leaf of each group."""
+    chosen = rng.integers(np.array([len(group) for group in groups], np.int64))
+    return np.array([group[k] for group, k in zip(groups, chosen, strict=True)], np.int64)
+
+
+def _bits(values: Reals) -> Ints:
+    return np.ascontiguousarray(values).view(np.int64)
+
+
+def _require_shape(op: SummingOp, answers: Numbers) -> None:
+    wanted = answers.ndim in (1, 2) and len(answers) == op.rows and answers.size
+    if not wanted or answers.dtype.kind not in "fb":
+        raise InputError(
+            f"op {op.name} returned {answers.dtype}{list(answers.shape)} for {op.rows} rows",
+            f"return float32 or float64 [{op.rows}], or [{op.rows}, M]",
+        )

@@ -1,0 +1,1 @@
+"""The contract's own sums, as probes see them: the same for every engine that runs the ops."""

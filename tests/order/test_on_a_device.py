@@ -1,0 +1,57 @@
+"""A real device: orders of torch and cuBLAS at full size, named apart by M, kept and replayed.
+
+Run alone on a machine with a GPU: pytest -m gpu tests/order
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from parity.order.record import OrderTable, read_table
+from tests.cli_runner import run_cli
+
+pytestmark = pytest.mark.gpu
+K = N = 4096
+SECONDS = {"f32": 5.0, "bf16": 10.0}  # of one M, at most
+
+
+def found(tmp_path: Path, op: str, dtype: str, *words: str) -> OrderTable:
+    """The table of a run that has to be green, with its order files in ``tmp_path``."""
+    path = tmp_path / "found.json"
+    shape = ("--K", str(K), "--N", str(N), "--dtype", dtype, "--device", "cuda")
+    files = ("--json", str(path), "--out", str(tmp_path / "kept.order.json"))
+    result = run_cli("order", op, *shape, *files, *words)
+    assert result.status == 0, result.stdout + result.stderr
+    table = read_table(path.read_text(), "found.json")
+    assert table is not None
+    return table
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("op", ["torch.linear", "cublas.matmul"])
+def test_a_product_at_three_batch_sizes(op: str, dtype: str, tmp_path: Path) -> None:
+    if op.startswith("torch"):
+        pytest.importorskip("torch")
+    table = found(tmp_path, op, dtype, "--M", "1,8,64")
+    trees = {row.M: row.tree for row in table.rows}
+    assert trees[1] != trees[64]
+    assert any("M = 1 " in line and "M = 64 " in line for line in table.partings) or trees[8] > 1
+    for row in table.rows:
+        assert row.seconds <= SECONDS[dtype]
+        kept = tmp_path / f"kept.m{row.M}.order.json"
+        assert run_cli("replay-order", str(kept)).status == 0
+        again = run_cli("replay-order", str(kept), "--device", "cuda")
+        assert again.status == 0, again.stdout
+
+
+def test_attention_splits_its_keys_at_batch_1_alone(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    path = tmp_path / "found.json"
+    shape = ("--K", "1024", "--N", "1024", "--dtype", "bf16", "--device", "cuda", "--M", "1,8,16")
+    result = run_cli("order", "torch.attention", *shape, "--json", str(path))
+    assert result.status == 0, result.stdout
+    table = read_table(path.read_text(), "found.json")
+    assert table is not None
+    assert [row.tree for row in table.rows] == [1, 2, 2]

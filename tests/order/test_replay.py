@@ -1,0 +1,166 @@
+"""An H200's recorded bits come out on this CPU, every one; one bit flipped is seen."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from parity.errors import NotRunError
+from parity.order.file import Asked, OrderFile, from_text, read_order, to_text
+from parity.order.replay import replay
+from parity.order.rows import Rows, record, seeded
+from parity.order.tree import Order, Tree
+from parity.order.twin import evaluate
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "order"
+FILES = sorted(GOLDEN.glob("*.order.json"))
+WITH_ROWS = {
+    "h200_linear_f32_k1024_m1": 992,
+    "h200_linear_f32_k1024_m8": 1008,
+    "h200_linear_f32_k1024_m64": 1016,
+    "h200_mv_f32_k1024": 992,
+    "h200_linear_bf16_k1024_m1": 0,
+    "h200_mm_bf16_f32_k1024_m1": 0,
+}  # file -> FMA leaves that the device's probes counted
+
+
+def golden(name: str) -> OrderFile:
+    return read_order(GOLDEN / f"{name}.order.json")
+
+
+@pytest.mark.parametrize("name", WITH_ROWS)
+def test_the_bits_of_an_h200_come_out(name: str) -> None:
+    found = replay(GOLDEN / f"{name}.order.json")
+    assert (found.rows, found.unlike, found.example, found.green) == (8, 0, "", True)
+    assert len(found.file.order.fma) == WITH_ROWS[name]
+
+
+def test_every_golden_file_is_canonical_and_small() -> None:
+    assert len(FILES) == 16
+    assert [path.name for path in FILES if to_text(read_order(path)) != path.read_text()] == []
+    assert sum(path.stat().st_size for path in FILES) < 300_000
+
+
+@pytest.mark.parametrize("name", WITH_ROWS)
+@pytest.mark.parametrize("other", ["h200_linear_f32_k1024_m1", "h200_linear_f32_k1024_m64"])
+def test_red_another_order_does_not_give_the_bits(name: str, other: str) -> None:
+    """The noise is about rounding alone, so that a wrong tree is seen in all or nearly all rows."""
+    order = golden(name).order
+    wrong = replace(golden(other).order, dtype=order.dtype, out=order.out)
+    found = replay(replace(golden(name), order=wrong))
+    if wrong.tree == order.tree:
+        assert found.unlike == 0
+    else:
+        assert found.unlike >= 7
+
+
+@pytest.mark.parametrize(
+    ("name", "setting", "unlike"),
+    [
+        ("h200_linear_bf16_k1024_m1", {"bits": 1}, 8),
+        ("h200_linear_bf16_k1024_m1", {"bits": 3}, 8),
+        ("h200_linear_bf16_k1024_m1", {"rounding": "rn"}, 8),
+        ("h200_linear_bf16_k1024_m1", {"bits": None}, 8),
+        ("h200_linear_f32_k1024_m1", {"fma": frozenset()}, 8),
+    ],
+)
+def test_red_a_wrong_setting(name: str, setting: dict[str, Any], unlike: int) -> None:
+    found = golden(name)
+    wrong = replace(found, order=replace(found.order, **setting))
+    assert replay(wrong).unlike >= unlike - 1
+    assert not replay(wrong).green
+
+
+def test_red_one_flipped_bit_is_one_unlike_row() -> None:
+    found = golden("h200_linear_f32_k1024_m8")
+    out = found.rows[0].out.copy()
+    out.view(np.uint32)[5] ^= 1
+    told = replay(replace(found, rows=(replace(found.rows[0], out=out),)))
+    ref, dut = out.view(np.uint32)[5], found.rows[0].out.view(np.uint32)[5]
+    assert (told.rows, told.unlike, told.green) == (8, 1, False)
+    assert told.example.startswith(f"row 5: recorded {ref:08x} (")
+    assert f"replayed {dut:08x} (" in told.example
+
+
+def test_red_a_zero_of_the_other_sign_is_another_bit() -> None:
+    order = Order(Tree.of((0, 1)), "values")
+    rows = Rows(np.array([0.0], np.float32), None, None, np.array([[-0.0, -0.0]], np.float32))
+    told = replay(OrderFile("an op", {}, order, 0, 0, Asked(0, 0), Asked(0, 0), (rows,)))
+    assert (told.unlike, told.example) == (
+        1,
+        "row 0: recorded 00000000 (0), replayed 80000000 (-0)",
+    )
+
+
+def test_red_without_rows_nothing_is_replayed() -> None:
+    with pytest.raises(NotRunError) as caught:
+        replay(golden("h200_linear_f32_k1024_m2"))
+    assert caught.value.message == "torch.linear: the file holds no rows to replay"
+    assert caught.value.exit_status == 3
+
+
+def test_red_what_is_done_with_the_sum_is_not_replayed() -> None:
+    found = golden("h200_linear_f32_k1024_m1")
+    with pytest.raises(NotRunError) as caught:
+        replay(replace(found, order=replace(found.order, post="mean_rsqrt")))
+    assert "its rows are what mean_rsqrt makes of the sum" in caught.value.message
+
+
+# --- rows from a seed -----------------------------------------------------------------------------
+
+
+class Looped:
+    """An op of its own order: the twin's sums of ``order``, 5 a call, ``copies`` times each."""
+
+    name, dtype, out = "looped", "f32", "f32"
+
+    def __init__(self, order: Order, copies: int = 1, moved: int = 0) -> None:
+        self.order, self.n, self.rows = order, order.tree.n, 5
+        self.terms, self.copies, self.moved = order.terms, copies, moved
+
+    def run(self, x: np.ndarray | None, w: np.ndarray) -> np.ndarray:
+        assert w.shape == (self.rows, self.n)
+        sums = np.repeat(evaluate(self.order, x, w)[:, None], self.copies, axis=1)
+        sums.view(np.uint32)[2, self.copies - 1] ^= self.moved
+        return sums if self.copies > 1 else sums[:, 0]
+
+
+@pytest.mark.parametrize("terms", ["products", "values", "squares"])
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])
+def test_recorded_rows_of_a_seed_replay(terms: Any, dtype: Any) -> None:
+    order = Order(Tree.of((((0, 1), (2, 3)), ((4, 5), (6, (7, 8))))), terms, dtype, out=dtype)
+    rows = record(Looped(order, copies=3), order, seed=11, count=13)
+    found = OrderFile("looped", {"M": "3"}, order, 1, 1, Asked(1, 0), Asked(1, 0), (rows,))
+    text = to_text(found)
+    assert '"seed": 11' in text
+    assert '"w"' not in text
+    told = replay(from_text(text, "it"))
+    assert (told.rows, told.unlike) == (13, 0)
+    if dtype == "f32":  # nine terms of bf16 and f16 hardly round
+        other = replace(order, tree=Tree.of((((0, 2), (1, 3)), ((4, 5), (6, (7, 8))))))
+        assert replay(replace(found, order=other)).unlike > 0
+
+
+def test_rows_of_a_seed_are_the_same_everywhere() -> None:
+    """Pinned: integers alone make them, so no version of NumPy may change them."""
+    order = Order(Tree.of(tuple(range(6))), bits=2)
+    x, w = seeded(order, 7, 2)
+    assert x is not None
+    assert x.view(np.uint32).tolist() == PINNED_X
+    assert w.view(np.uint32).tolist() == PINNED_W
+    assert not (w.astype(np.float64) @ x.astype(np.float64)).any()
+
+
+PINNED_X = [0xBF962067, 0xBFEEFC1E, 0xBF94F254, 0x3F94F254, 0x3FEEFC1E, 0x3F962067]
+PINNED_W = [
+    [0xC006223E, 0x406F5DDF, 0xBF9E47AF, 0xBF9E47AF, 0x406F5DDF, 0xC006223E],
+    [0x400052AF, 0x404F1EBB, 0xC040C7E0, 0xC040C7E0, 0x404F1EBB, 0x400052AF],
+]
+
+
+def test_red_an_op_whose_equal_rows_differ_is_not_recorded() -> None:
+    order = Order(Tree.of((0, 1)))
+    with pytest.raises(NotRunError, match="looped: equal rows of one batch have other bits"):
+        record(Looped(order, copies=2, moved=1), order, seed=1, count=4)
