@@ -18,7 +18,7 @@ from parity.runs.run import Side
 from parity.status import Verdict
 
 FORMAT = "parity-probe"
-VERSION = 4
+VERSION = 5  # 5 tells how far what differs moved, batches, and the run with other settings
 OLDEST = 3  # told no blocks, drafts, prompts fed and controls, and no line to make it again
 
 
@@ -103,6 +103,82 @@ class Block:
 
 
 @dataclass(frozen=True)
+class Mate:
+    """A sequence of a batch, held against itself alone. ``index``: its place; ``length``: its own
+    tokens; ``padding``: how many the batch put before them; ``logits``: how many differ as uint32
+    over all its steps; ``keys``: of ``compared`` keys those that are not the same; ``first``: the
+    first of them."""
+
+    index: int
+    length: int
+    padding: int
+    logits: int
+    keys: int
+    compared: int
+    first: str | None = None
+
+
+@dataclass(frozen=True)
+class Batch:
+    """``b`` sequences in one forward. ``neighbours``: "copies", "other prompts" or "ragged";
+    ``place``: where the sequence that every batch has stands. ``contents``: the first key of that
+    one which changes when its neighbours' tokens do, and nothing else; "" where none does, None
+    where that was not compared.
+    ``telling``: the verdict tells of this one."""
+
+    seed: int
+    b: int
+    neighbours: str
+    place: int
+    verdict: Verdict
+    mates: list[Mate]
+    contents: str | None = None
+    asked: bool = True
+    telling: bool = False
+
+
+@dataclass(frozen=True)
+class Size:
+    """How far a tensor moved, in its own ``dtype``: elements that differ, the largest distance in
+    ULP (None: no two numbers differ) and the largest absolute one (None: not finite)."""
+
+    what: str
+    dtype: str
+    differ: int
+    total: int
+    ulp: int | None
+    largest: float | None
+
+
+@dataclass(frozen=True)
+class Moved:
+    """How far what differs moved, and what that does to the greedy choice. ``first``: the first
+    key's values (None: the engine hands out none); ``logits``: those that moved furthest.
+    ``rows``: rows of logits compared, of which the choice ``flipped`` or is ``at_risk``: its lead
+    is not larger than twice the largest move. ``closest``: the row nearest a flip, its lead and
+    largest move in words; "" where no logits differ."""
+
+    first: Size | None
+    logits: Size | None
+    rows: int
+    flipped: int
+    at_risk: int
+    closest: str = ""
+
+
+@dataclass(frozen=True)
+class Again:
+    """The same check of a red engine with other ``settings``, those under which it means no row to
+    depend on its batch. ``smallest``: the smallest M or B that fails; None where none does."""
+
+    settings: str
+    verdict: Verdict
+    headline: str
+    first: str | None = None
+    smallest: int | None = None
+
+
+@dataclass(frozen=True)
 class Draft:
     """``m`` tokens tried and taken back. ``what``: how many were taken again, or another check.
     ``cells``: what was compared, "" where equal. ``problem``: what is wrong, "" for nothing."""
@@ -164,7 +240,9 @@ class Found:
     of ``-q`` after the verdict. ``first``: tag of the first differing key. ``failing``: the options
     that reproduce a failure. ``compared``: keys compared. ``blocks``, ``grid`` with ``drafts`` and
     ``rules``, ``fed``: what isodiff, rollback and chunks compared, one by one; ``controls``: what
-    was planted. ``command``: makes the whole run again, ``reproduce`` the failure.
+    was planted. ``batches``: what isodiff --batch compared. ``moved``: how far what differs moved.
+    ``smallest``: the smallest M or B that fails. ``again``: the same with other settings.
+    ``command``: makes the whole run again, ``reproduce`` the failure.
     """
 
     name: str
@@ -186,6 +264,10 @@ class Found:
     rules: list[Rule] = field(default_factory=list)
     fed: list[Fed] = field(default_factory=list)
     controls: list[Planted] = field(default_factory=list)
+    batches: list[Batch] = field(default_factory=list)
+    moved: Moved | None = None
+    smallest: int | None = None
+    again: Again | None = None
     command: str = ""
     reproduce: str = ""
     seconds: float = 0.0
@@ -222,7 +304,7 @@ class Found:
 
 
 _PARTS: dict[str, Any] = {
-    **{"blocks": Block, "drafts": Draft, "rules": Rule, "fed": Fed},
+    **{"blocks": Block, "drafts": Draft, "rules": Rule, "fed": Fed, "batches": Batch},
     **{"controls": Planted, "costs": Cost},
 }
 
@@ -231,11 +313,28 @@ def _found(body: dict[str, Any]) -> Found:
     parts: dict[str, Any] = {
         name: [kind(**one) for one in body.pop(name, [])] for name, kind in _PARTS.items()
     }
-    parts["blocks"] = [replace(one, verdict=Verdict(one.verdict)) for one in parts["blocks"]]
-    grid, verdict = body.pop("grid", None), Verdict(body.pop("verdict"))
-    facts = [(label, text) for label, text in body.pop("facts")]
-    grid = None if grid is None else Grid(**grid)
-    return Found(verdict=verdict, facts=facts, grid=grid, **parts, **body)
+    for name in ("blocks", "batches"):
+        parts[name] = [replace(one, verdict=Verdict(one.verdict)) for one in parts[name]]
+    parts["batches"] = [
+        replace(one, mates=[Mate(**mate) for mate in one.mates]) for one in parts["batches"]
+    ]
+    verdict, facts = Verdict(body.pop("verdict")), [(label, text) for label, text in body["facts"]]
+    grid, again = body.pop("grid", None), body.pop("again", None)
+    if again is not None:
+        again = Again(**{**again, "verdict": Verdict(again["verdict"])})
+    singles = {
+        "grid": None if grid is None else Grid(**grid),
+        "again": again,
+        "moved": _moved(body.pop("moved", None)),
+    }
+    return Found(**{**body, "verdict": verdict, "facts": facts, **singles, **parts})
+
+
+def _moved(body: dict[str, Any] | None) -> Moved | None:
+    if body is None:
+        return None
+    sizes = {name: body[name] and Size(**body[name]) for name in ("first", "logits")}
+    return Moved(**{**body, **sizes})
 
 
 class OpenSide(Protocol):

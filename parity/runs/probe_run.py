@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from parity.builds.provenance import engine_facts
-from parity.errors import InputError
+from parity.errors import InputError, NotRunError
+from parity.model.config import DEFAULT_PRESET
 from parity.registry import PROBES, find
-from parity.runs.probe import Ask, Found, Probe
+from parity.runs.probe import Again, Ask, Found, Probe
+from parity.spec import EngineSpec
 from parity.status import Verdict
 
 if TYPE_CHECKING:
     from parity.model.model import Model
     from parity.progress import Progress
     from parity.runs.run import Side
-    from parity.spec import Runnable
+    from parity.spec import Runnable, Spec
 
 
 def probe_settings(
@@ -34,19 +37,21 @@ def probe_settings(
     tokenizer: Path | None = None,
     chunks: Sequence[int] = (),
     reproduce: str = "",
+    sides: Sequence[Spec] = (),
 ) -> Ask:
     """Settings of the probes. ``only``: every layer of a hybrid is that kind; it implies
     hybrid-tiny. ``model`` to ``tokenizer``: as ``parity.runs.settings.run_settings``; the prompt
-    stands first, and the seeds draw what follows it. Raises InputError for what the KV cache has no
+    stands first, and the seeds draw what follows it. ``sides``: the engine under test, which may
+    name the model. Raises InputError for what the KV cache has no
     room for."""
     from parity.model.checks import check_tokens
-    from parity.model.opening import models_of
+    from parity.runs.carried import model_text, models_for
     from parity.runs.prompts import Prompt, read_prompt
 
     if seeds < 1:
         raise InputError(f"--seeds {seeds}: nothing to run", "give --seeds 1 or more")
-    name = model or ("hybrid-tiny" if only else "moe-tiny")
-    models = models_of(name, range(seed, seed + seeds), weights=weights, only=only)
+    name = model_text(sides, model, "hybrid-tiny" if only else DEFAULT_PRESET)
+    models = models_for(sides, name, range(seed, seed + seeds), weights=weights, only=only)
     given = {"tokens": tokens, "text": prompt, "file": prompt_file, "tokenizer": tokenizer}
     first = read_prompt(models[0], **given) or Prompt(())  # type: ignore[arg-type]
     check_tokens(models[0].config, first.ids, 0, models[0].config.context)
@@ -78,14 +83,24 @@ def _check_room(ask: Ask) -> None:
 def run_probe(name: str, spec: Runnable, ask: Ask, progress: Progress) -> Found:
     """What the probe called ``name`` found; not run, naming what is missing, before any model is
     loaded, where the engine lacks a capability."""
-    from parity.runs.run import Run
-    from parity.runs.sides import class_of, open_side
+    from parity.runs.sides import class_of
 
     probe: Probe = find(PROBES, name).load()()
     engine = class_of(spec)
     missing = [need for need in probe.needs if need not in engine.capabilities]
     if missing:
         return _not_run(probe, spec, missing)
+    found = _run(probe, spec, ask, progress)
+    if other := _invariant_spec(spec, found):
+        settings, again = other
+        _tell_again(found, settings, _run(probe, again, ask, progress))
+    return found
+
+
+def _run(probe: Probe, spec: Runnable, ask: Ask, progress: Progress) -> Found:
+    """What the probe found on a new engine of ``spec``."""
+    from parity.runs.run import Run
+    from parity.runs.sides import open_side
 
     last: list[Side] = []
 
@@ -93,12 +108,55 @@ def run_probe(name: str, spec: Runnable, ask: Ask, progress: Progress) -> Found:
         last.clear()  # there may be no room for two
         run = Run(model=model, prompt=(0,) * positions, n=0)
         last.append(open_side("engine", spec, run, progress))
+        _require_loaded(probe, spec, last[0])
         return last[0]
 
     found = probe.run(opened, ask)
     found.about = engine_facts(last[0].engine) if last else {}
     found.claim = probe.claim
     return _attributed(found, spec, ask, found.about)
+
+
+def _require_loaded(probe: Probe, spec: Runnable, side: Side) -> None:
+    """NotRunError where the loaded engine lacks what its class offers, as its model cannot."""
+    missing = next((need for need in probe.needs if not side.has(need)), "")
+    if missing:
+        reasons: Mapping[str, str] = getattr(side.engine, "lacks", {})
+        why = f": {reasons[missing]}" if missing in reasons else ""
+        text = f"{spec.text} lacks the capability {missing!r} with this model"
+        raise NotRunError(f"{text}, needed for {probe.name}{why}", "choose another model")
+
+
+def _invariant_spec(spec: Runnable, found: Found) -> tuple[str, EngineSpec] | None:
+    """The settings, and the engine with them, under which it means no row to depend on its batch
+    (``invariant`` of its class); None where it has none, where they are on, or where it is not
+    red."""
+    from parity.runs.sides import class_of
+
+    if found.verdict is not Verdict.DIVERGED or found.smallest is None:
+        return None
+    if not isinstance(spec, EngineSpec) or ((given := spec.given) and not isinstance(given, type)):
+        return None
+    options: Mapping[str, str] = getattr(class_of(spec), "invariant", {})
+    if not options.items() - spec.options.items():
+        return None
+    settings = ",".join(f"{name}={value}" for name, value in options.items())
+    return settings, replace(spec, options={**spec.options, **options})
+
+
+def _tell_again(found: Found, settings: str, other: Found) -> None:
+    """What the same check found under ``settings``; the verdict of ``found`` stays."""
+    found.again = Again(settings, other.verdict, other.headline, other.first, other.smallest)
+    letter = "B" if found.name == "batch" else "M"
+    if other.verdict is Verdict.SAME:
+        text = f"no {letter} differs, {other.headline}"
+    elif other.smallest is None:
+        text = f"{other.verdict.replace('_', ' ')}, {other.headline}"
+    else:
+        text = f"it differs too, {other.headline}"
+    made = other.about.get(settings.partition("=")[0], "")
+    told = f" ({made})" if made else ""
+    found.facts.append(("settings", f"with {settings}{told}: {text}"))
 
 
 def _attributed(found: Found, spec: Runnable, ask: Ask, about: dict[str, str]) -> Found:

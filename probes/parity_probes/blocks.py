@@ -191,7 +191,14 @@ def differing_logits(ref: np.ndarray, dut: np.ndarray) -> np.ndarray:
     return np.flatnonzero(ref.view(np.uint32) != dut.view(np.uint32))
 
 
-def cause_of(judged: Judged, start: int, size: int) -> str:
+def op_of(side: Side, key: Key) -> str:
+    """The op that makes the value behind a key: as the engine names it (``made_by``, an optional
+    method of engines of another arithmetic than the contract's), else by the contract."""
+    tell: Callable[[Key], str] | None = getattr(side.engine, "made_by", None)
+    return field_op(key.field) if tell is None else tell(key)
+
+
+def cause_of(side: Side, judged: Judged, start: int, size: int) -> str:
     """The op behind the first differing key of a block, and its row; "" where no key differs."""
     trees = [tree for tree in (judged.keys, judged.further) if tree is not None and tree.first]
     if not trees or trees[0].first is None:
@@ -199,7 +206,7 @@ def cause_of(judged: Judged, start: int, size: int) -> str:
     key = Key.parse(trees[0].first)
     row = key.pos - start
     where = f"row {row} of {size}" if 0 <= row < size else f"position {key.pos}, after the block"
-    text = f"{field_op(key.field)}, {where}; every key before it is equal"
+    text = f"{op_of(side, key)}, {where}; every key before it is equal"
     found = next(line for line in trees[0].keys if line.state != KeyState.SAME)
     if "nonfinite" in (found.dut or "") and "nonfinite" not in (found.ref or ""):
         text += "; not finite, as KV rows past the length are here: are they read?"

@@ -15,6 +15,7 @@ from parity.errors import InputError
 from parity.model.model import Model
 from parity.protocol import Injection, Plan, Step
 from parity.runs.probe import Ask, Fed, Found, OpenSide, Planted
+from parity.runs.run import Side
 from parity.status import Verdict
 from parity_probes.blocks import (
     Judged,
@@ -42,7 +43,7 @@ class _Problem:
     what: str
     first: str | None
     verdict: Verdict
-    judged: Judged
+    cause: str = ""
 
 
 @dataclass
@@ -105,7 +106,7 @@ def _run_model(open_side: OpenSide, model: Model, ask: Ask, tally: _Tally) -> No
             equal = sum(t.counts.same for t in (judged.keys, judged.further) if t)
             tally.keys += judged.compared
             tally.equal += equal
-            problem = _note(tally, size, way, judged)
+            problem = _note(case.side, tally, size, way, judged)
             tally.fed.append(Fed(tally.seed, size, way, judged.compared, equal, problem))
     if last is not None and not tally.problems and not tally.control:
         tally.control = case.control(ref, *last)
@@ -164,17 +165,18 @@ class _Case:
         return steps
 
 
-def _note(tally: _Tally, size: int, way: str, judged: Judged) -> str:
+def _note(side: Side, tally: _Tally, size: int, way: str, judged: Judged) -> str:
     """What is wrong with a run, "" for nothing."""
     for tree, where in ((judged.keys, ""), (judged.further, "a further step differs, ")):
         if tree is not None and tree.verdict is not Verdict.SAME:
             what = f"{where}first key {tree.first}" if tree.first else tree.reason
-            tally.problems.append(_Problem(size, way, what, tree.first, tree.verdict, judged))
+            cause = cause_of(side, judged, 0, PROMPT) if tree.first else ""
+            tally.problems.append(_Problem(size, way, what, tree.first, tree.verdict, cause))
             return what
     if judged.state.equal:
         return ""
     what = f"state differs, first at {judged.state.first}"
-    tally.problems.append(_Problem(size, way, what, None, Verdict.DIVERGED, judged))
+    tally.problems.append(_Problem(size, way, what, None, Verdict.DIVERGED))
     return what
 
 
@@ -207,7 +209,7 @@ def _failed(name: str, tally: _Tally, facts: list[tuple[str, str]]) -> Found:
     problem = min(tally.problems, key=lambda one: (one.verdict is not Verdict.DIVERGED, one.size))
     headline = f"chunks of {problem.size}, fed by {problem.way}: {problem.what}"
     if problem.first is not None:
-        facts = [("cause", cause_of(problem.judged, 0, PROMPT)), *facts]
+        facts = [("cause", problem.cause), *facts]
     return Found(
         *(name, problem.verdict, headline, facts),
         first=problem.first,

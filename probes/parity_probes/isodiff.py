@@ -14,10 +14,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from parity.comparison.elements import compare_tensors
+from parity.explain.orders import rows_facts
 from parity.keys import Key
 from parity.model.model import Model
 from parity.protocol import Injection, Plan, Step
-from parity.runs.probe import Ask, Block, Cost, Found, OpenSide, Planted
+from parity.runs.probe import Ask, Block, Cost, Found, Moved, OpenSide, Planted, Size
 from parity.runs.run import greedy
 from parity.status import Verdict
 from parity.tree import KeyState, Tree
@@ -40,6 +41,7 @@ from parity_probes.blocks import (
     write_over,
 )
 from parity_probes.costs import cost_of, measure, path_text, speed_text
+from parity_probes.moves import Moves, calls_text, key_size, move_facts, telling_plan
 
 ROWS = "rows"  # how a block is run: as rows of one forward
 
@@ -87,6 +89,11 @@ class _Tally:
     blocks: list[Block] = field(default_factory=list)
     unstable: str = ""
     seed: int = 0
+    moves: Moves = field(default_factory=Moves)
+    moved: Moved | None = None
+    cause: str = ""
+    calls: str = ""
+    orders: list[tuple[str, str]] = field(default_factory=list)
 
     @property
     def worst(self) -> Problem | None:
@@ -131,7 +138,9 @@ def _run_model(open_side: OpenSide, model: Model, ask: Ask, tally: _Tally) -> No
         )
     elif problem.verdict is Verdict.DIVERGED:
         case.search_smaller(problem)
-        tally.unstable = case.unstable(tally.worst or problem)
+        problem = tally.worst or problem
+        tally.unstable = case.unstable(problem)
+        case.tell(problem)
 
 
 class _Case:
@@ -139,6 +148,7 @@ class _Case:
 
     def __init__(self, open_side: OpenSide, model: Model, ask: Ask, tally: _Tally) -> None:
         self.model, self.ask, self.tally = model, ask, tally
+        tally.moves.real_ids = model.config.real_ids
         self.room = max(ask.starts) + max(ask.sizes) + ask.more
         self.side = open_side(model, self.room)
         self.plan = plan_for(model.config)
@@ -255,6 +265,26 @@ class _Case:
             return f"single steps differ between two runs, first at {tree.first}"
         return ""
 
+    def tell(self, found: Problem) -> None:
+        """How far what differs moved, and the op behind the first key of a stable difference."""
+        first: Size | None = None
+        if not self.tally.unstable and found.first is not None and found.judged is not None:
+            self.tally.cause = cause_of(self.side, found.judged, found.start, found.size)
+            first = self._first_size(found, found.first)
+            self.tally.orders = rows_facts(self.side.engine, found.first, found.size)
+        self.tally.moved = self.tally.moves.told(first)
+
+    def _first_size(self, found: Problem, tag: str) -> Size | None:
+        """The block once more, keeping the first key's values."""
+        size, start, more = found.size, found.start, self.ask.more
+        plan = telling_plan(self.plan, tag, self.side)
+        dut = self.rows(size, start, 0, plan)
+        dut.steps.extend(run_singles(self.side, self.singles.tokens[start + size :][:more], plan))
+        write_over(self.side, self.singles.state(start), self.room)
+        ref = run_singles(self.side, self.singles.tokens[start : start + size + more], plan)
+        self.tally.calls = calls_text(tag, ref, dut.steps)
+        return key_size(tag, ref, dut.steps)
+
 
 def differing_columns(ref: Sequence[Step], dut: Sequence[Step]) -> list[int]:
     """Columns whose logits differ as uint32, or that the dut lacks."""
@@ -318,6 +348,7 @@ def _publish(ref: Outcome, dut: Outcome, start: int, tally: _Tally, real_ids: in
             line += _first_difference(single.logits, row.logits, int(where[0]))
         tally.lines.append(line)
         tally.differing += len(where)
+        tally.moves.add(f"t{start + col}, row {col} of {len(ref.steps)}", single, row)
     tally.columns += len(ref.steps)
     tally.equal_columns += len(ref.steps) - len(differing_columns(ref.steps, dut.steps))
     tally.logits += sum(step.logits.size for step in ref.steps)
@@ -378,11 +409,14 @@ def _failed(name: str, tally: _Tally, problem: Problem) -> Found:
     if tally.unstable:
         verdict, headline = Verdict.UNSTABLE, f"{tally.unstable}; at first {headline}"
         brief = tally.unstable
-    elif problem.first is not None and problem.judged is not None:
-        facts.append(("cause", cause_of(problem.judged, problem.start, problem.size)))
+    facts += [("cause", tally.cause)] if tally.cause else []
+    facts += [("calls", tally.calls)] if tally.calls else []
+    facts += tally.orders
     facts += _failed_facts(tally, problem)
     failing = f"--m {problem.size} --pos {problem.start}:{problem.start} --seed {tally.seed}"
-    return Found(name, verdict, headline, facts, first=problem.first, failing=failing, brief=brief)
+    found = Found(name, verdict, headline, facts, first=problem.first, failing=failing, brief=brief)
+    found.smallest, found.moved = problem.size, tally.moved
+    return found
 
 
 def _failed_facts(tally: _Tally, problem: Problem) -> list[tuple[str, str]]:
@@ -390,7 +424,7 @@ def _failed_facts(tally: _Tally, problem: Problem) -> list[tuple[str, str]]:
     equal = [m for m in sorted(tally.tried) if m not in failing]
     note = f" ({listed(equal)} equal)" if equal else ""
     columns = f"{len(problem.differ)} of {problem.size} differ; smallest failing M: {problem.size}"
-    facts = [("columns", f"{columns}{note}")]
+    facts = [("columns", f"{columns}{note}"), *move_facts(tally.moved)]
     if problem.judged is not None:
         facts.append(("state", state_text(problem.judged.state)))
     cost = tally.costs.get(problem.size) or tally.costs[max(tally.costs)]

@@ -148,7 +148,7 @@ def test_json_has_the_costs_op_by_op(tmp_path: Path) -> None:
     path = tmp_path / "isodiff.json"
     run_cli("isodiff", "--m", "2,4", "--pos", "3", "--engine", "emu", "--json", str(path))
     body = json.loads(path.read_text())
-    assert (body["format"], body["version"], body["verdict"]) == ("parity-probe", 4, "same")
+    assert (body["format"], body["version"], body["verdict"]) == ("parity-probe", 5, "same")
     two, four = (Cost(**cost) for cost in body["costs"])
     assert (two.m, four.m) == (2, 4)
     # Rows have their own projection kernels: not one launch of the single-row kernel.

@@ -296,23 +296,24 @@ def judged_at(tag: str, *, further: bool = False, bad: str = "dut") -> Judged:
 )
 def test_cause_names_op_and_row(tag: str, where: str) -> None:
     text = f"attention (contract 1.8), {where}; every key before it is equal"
-    assert cause_of(judged_at(tag, bad="none"), 2, 3) == text
-    assert cause_of(judged_at(tag, bad="both"), 2, 3) == text
+    assert cause_of(small_side(), judged_at(tag, bad="none"), 2, 3) == text
+    assert cause_of(small_side(), judged_at(tag, bad="both"), 2, 3) == text
     asked = f"{text}; not finite, as KV rows past the length are here: are they read?"
-    assert cause_of(judged_at(tag), 2, 3) == asked
+    assert cause_of(small_side(), judged_at(tag), 2, 3) == asked
 
 
 def test_position_before_the_block_is_no_row_of_it() -> None:
-    text = cause_of(judged_at("t2_l0_attn", bad="none"), 3, 3)
+    text = cause_of(small_side(), judged_at("t2_l0_attn", bad="none"), 3, 3)
     assert text.startswith("attention (contract 1.8), position 2, after the block")
 
 
 def test_no_key_has_no_cause() -> None:
-    assert cause_of(judged_at("none"), 2, 3) == ""
+    assert cause_of(small_side(), judged_at("none"), 2, 3) == ""
     state = compare_states("end", {}, {})
-    assert cause_of(Judged(None, state, None), 2, 3) == ""
+    assert cause_of(small_side(), Judged(None, state, None), 2, 3) == ""
     further = judged_at("t6_l0_attn", bad="none").further
-    assert cause_of(Judged(None, state, further), 2, 3).startswith("attention (contract 1.8), pos")
+    text = cause_of(small_side(), Judged(None, state, further), 2, 3)
+    assert text.startswith("attention (contract 1.8), pos")
 
 
 @pytest.mark.parametrize(
@@ -497,3 +498,11 @@ def test_state_control_of_a_state_that_tells_more_or_nothing() -> None:
     engine.reset = lambda: None
     found = state_control(frozen, ref, 1)
     assert found == Fired(False, f"did not fire: {told}, found at nothing")
+
+
+def test_an_engine_names_its_ops_in_its_own_words() -> None:
+    side = small_side()
+    engine: Any = side.engine
+    engine.made_by = lambda key: f"module of {key.tag}"
+    text = cause_of(side, judged_at("t2_l0_attn", bad="none"), 2, 3)
+    assert text == "module of t2_l0_attn, row 0 of 3; every key before it is equal"

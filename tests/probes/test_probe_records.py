@@ -127,7 +127,7 @@ def record(**changes: Any) -> dict[str, Any]:
     ("body", "problem"),
     [
         (record(version=2), f"x.json: version 2 of {FORMAT}, this parity reads 3 to {VERSION}"),
-        (record(version=5), f"x.json: version 5 of {FORMAT}, this parity reads 3 to {VERSION}"),
+        (record(version=6), f"x.json: version 6 of {FORMAT}, this parity reads 3 to {VERSION}"),
         (record(compared="1"), "x.json: damaged: compared: a value of another kind"),
         (record(news=1), "x.json: damaged: an unknown field, or a value of another kind"),
         (record(verdict="green"), "x.json: damaged: an unknown field, or a value of another kind"),
