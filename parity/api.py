@@ -35,9 +35,10 @@ Numbers = int | Iterable[int]
 
 # Options of the command line in its messages, which a caller in Python knows as keywords.
 _OPTIONS = (
-    *("alias", "bisect", "chunks", "dump-prefill", "dut", "engine", "fields", "hash", "level"),
-    *("m", "model", "n", "pos", "prefill", "prompt", "ref", "repro", "seed", "seeds", "synthetic"),
-    *("tokenizer", "tokens", "tokens-from", "weights", "partial"),
+    *("alias", "batch", "bisect", "chunks", "dump-prefill", "dut", "engine", "fields", "hash"),
+    "level",
+    *("m", "model", "n", "pos", "prefill", "profile", "prompt", "ref", "repro", "seed", "seeds"),
+    *("synthetic", "tokenizer", "tokens", "tokens-from", "weights", "partial"),
 )
 _OPTION = re.compile(rf"--({'|'.join(sorted(_OPTIONS, key=len, reverse=True))})(?![\w-])")
 
@@ -46,7 +47,7 @@ def diff(
     ref: Name | type[Engine] | Engine = "cpu",
     dut: Name | type[Engine] | Engine | None = None,
     *,
-    model: Name | Model = "moe-tiny",
+    model: Name | Model = "",
     seed: int = 7,
     weights: Literal["q4", "f32"] | None = None,
     tokens: Sequence[int] | None = None,
@@ -58,7 +59,8 @@ def diff(
     tokens_from: Literal["ref", "own"] = "ref",
     fields: Sequence[str] = (),
     hash: Literal["fnv1a64", "kestrel-fnv"] = "fnv1a64",
-    level: Literal["bit", "logits", "greedy"] = "bit",
+    level: Literal["bit", "logits", "greedy"] | None = None,
+    profile: bool = False,
     bisect: bool = False,
     alias: Name | None = None,
     repro: Name | None = None,
@@ -70,13 +72,16 @@ def diff(
     ``"module:Engine"``), a path, an engine's class (opened with its first tier) or an engine that
     is open already, of which each side needs its own. ``dut`` by default: ``cuda`` where a device
     works, else ``emu``. ``model``: a preset with weights from ``seed``, a GGUF file, a Hugging Face
-    folder, or a ``parity.model.model.Model``. ``weights``: how a preset (by default q4) or a folder
+    folder, or a ``parity.model.model.Model``; by default the one that a side names
+    (``"hf:FOLDER"``), else moe-tiny. ``weights``: how a preset (by default q4) or a folder
     (f32) stores its matrices. ``tokens``: the prompt, ids; by default 32 from the seed.
     ``prompt``: the prompt as text, for the model's tokenizer or the one in the folder
     ``tokenizer``. ``n``: tokens decoded after it.
     ``prefill``: each side its own, or the dut takes over the ref's state. ``fields``: optional
-    fields to dump too. ``level``: what ``exit_status`` 0 requires. ``alias``: a file of rules for
-    other names, with a dut that was written. ``repro``: a new folder for the op of a red run.
+    fields to dump too. ``level``: what ``exit_status`` 0 requires; by default bit, or
+    greedy where one side alone adds in an order of its own (``Engine.order``). ``profile``: measure
+    every field. ``alias``: a file of rules for other names, with a dut that was written.
+    ``repro``: a new folder for the op of a red run.
     ``progress``: show it on stderr.
 
     Raises InputError for a side or a setting that cannot be, NotRunError where a side cannot run
@@ -93,6 +98,7 @@ def diff(
     1
     """
     from parity.progress import Progress
+    from parity.runs.carried import model_text
     from parity.runs.engine_diff import Ask
     from parity.runs.settings import run_settings
     from parity.runs.side_diff import FALLBACK, FELL_BACK, default_dut, diff_sides
@@ -105,20 +111,30 @@ def diff(
         **{"fields": [field.removeprefix("+") for field in _names("fields", fields)]},
     }
     with _keywords():
-        asked = _choice("level", level, ("bit", "logits", "greedy"))
+        asked = _choice("level", level or "bit", ("bit", "logits", "greedy"))
         _check_settings(weights=weights, prefill=prefill, tokens_from=tokens_from, hash=hash)
         chosen = default_dut() if dut is None else dut
         specs = (_spec("ref", ref), _spec("dut", chosen))
         _require_two(ref, chosen)
-        run = run_settings(**settings, hash_name=hash)  # type: ignore[arg-type]
+        typed = settings["model"]
+        named = model_text(specs, typed) if isinstance(typed, str) else typed
+        run = run_settings(**{**settings, "model": named}, hash_name=hash, sides=specs)  # type: ignore[arg-type]
         folder = None if repro is None else _new_folder(repro)
-        told = {"hash": hash, "level": level, "bisect": bisect, "alias": alias and str(alias)}
+        told: dict[str, Any] = {"hash": hash, "level": level, "profile": profile}
+        told |= {"bisect": bisect, "alias": alias and str(alias)}
         line = _command("diff", specs, settings | told)
         with Progress(quiet=not progress) as shown:
             tree = diff_sides(
                 specs,
                 run,
-                Ask(Level(asked), line, seed),
+                Ask(
+                    Level(asked),
+                    line,
+                    seed,
+                    typed=level is not None,
+                    profile=profile,
+                    orders=True,
+                ),
                 shown,
                 bisect=bisect,
                 repro=folder,
@@ -136,6 +152,7 @@ def isodiff(
     rb: bool = False,
     rb_only: bool = False,
     chunks: Numbers = (),
+    batch: bool = False,
     pos: Numbers = range(33, 39),
     model: Name = "",
     seed: int = 7,
@@ -150,11 +167,13 @@ def isodiff(
     """Prove that M rows in one forward equal M single steps, bit for bit: ``parity isodiff``.
 
     ``m``: one M or several. ``rb``: check mark and rollback too; ``rb_only``: them alone.
-    ``chunks``: check prompt chunks of these sizes alone. ``pos``: first positions of a block.
+    ``chunks``: check prompt chunks of these sizes alone. ``batch``: check batches of ``m``
+    unrelated sequences alone. ``pos``: first positions of a block.
     ``seeds``: how many models, from ``seed`` on; of a file, whose weights are what they are, how
     many prompts. ``tokens`` or ``prompt``: what is fed first, the seed draws the rest.
     ``synthetic``: every layer of a hybrid is that kind. ``engine`` and the rest: as in ``diff``;
-    ``model`` by default moe-tiny, hybrid-tiny with ``synthetic``. An engine that lacks a capability
+    ``model`` by default the engine's own (``"hf:FOLDER"``), else moe-tiny, hybrid-tiny with
+    ``synthetic``. An engine that lacks a capability
     gives a result that is not_run.
 
     Raises InputError for a setting that cannot be, NotRunError where the engine cannot run here.
@@ -168,9 +187,13 @@ def isodiff(
 
     names = ("rollback",) if rb_only else ("isodiff", "rollback") if rb else ("isodiff",)
     if _numbers("chunks", chunks):
-        if rb or rb_only:
-            raise InputError("chunks is a check of its own", "give it without rb")
+        if rb or rb_only or batch:
+            raise InputError("chunks is a check of its own", "give it without rb and batch")
         names = ("chunks",)
+    if batch:
+        if rb or rb_only:
+            raise InputError("batch is a check of its own", "give it without rb")
+        names = ("batch",)
     with _keywords():
         _check_settings(weights=weights)
         _choice("synthetic", synthetic, ("", "gdn", "attn"))
@@ -189,6 +212,7 @@ def isodiff(
             prompt=prompt,
             tokenizer=None if tokenizer is None else Path(tokenizer),
             chunks=_numbers("chunks", chunks),
+            sides=(spec,),
         )
         with Progress(quiet=not progress) as shown:
             return ProbeResult(tuple(run_probe(name, spec, ask, shown) for name in names))
@@ -415,7 +439,7 @@ def _new_folder(path: Name) -> str:
 # --- the line that makes a run again -------------------------------------------------------------
 
 _DEFAULTS = {
-    **{"model": "moe-tiny", "seed": 7, "n": 4, "prefill": "own", "level": "bit"},
+    **{"model": "moe-tiny", "seed": 7, "n": 4, "prefill": "own"},
     **{"tokens_from": "ref", "hash": "fnv1a64"},
 }
 

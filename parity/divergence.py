@@ -85,6 +85,12 @@ class Divergence(_Result):
         return exit_status(self.tree)
 
     @property
+    def same(self) -> bool:
+        """Whether every key was compared and is equal: dtype, shape and bytes. False for sides of
+        different arithmetic, which ``exit_status`` judges at level greedy."""
+        return self.verdict is Verdict.SAME and self.level is Level.BIT
+
+    @property
     def first(self) -> str | None:
         """The first key in dataflow order that differs, ``t33_l7_attn``, or None."""
         return self.tree.first

@@ -13,8 +13,10 @@ def misfit(value: object, declared: Any, where: str = "") -> str | None:
     """Where ``value`` is not of the ``declared`` kind (``keys[3].state``), or None where it is.
 
     Known kinds: dataclasses, plain types and enumerations, ``X | None``, lists, dicts and tuples.
-    An int counts as a float, a bool never as an int.
+    An int counts as a float, a bool never as an int. ``Any`` is checked by whoever reads it.
     """
+    if declared is Any:
+        return None
     origin, arguments = typing.get_origin(declared), typing.get_args(declared)
     if origin in (types.UnionType, typing.Union):
         found = [misfit(value, choice, where) for choice in arguments]

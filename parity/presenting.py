@@ -128,6 +128,8 @@ def _contradiction(tree: Tree) -> str:
             return f"verdict same at level bit, but {unequal:,} of {counts.total:,} keys are not"
         if not tree.level.satisfies(tree.level_asked):
             return f"verdict same, but level {tree.level} was reached, {tree.level_asked} asked for"
+        if tree.profile is not None and tree.profile.outside:
+            return f"verdict same, but {tree.profile.outside} is outside its bound"
     nothing = tree.first is None and not unequal and all(state.equal for state in tree.states)
     if tree.verdict is Verdict.DIVERGED and nothing and not tree.reason:
         return "verdict diverged, but nothing in it differs"

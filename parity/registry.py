@@ -18,6 +18,8 @@ PROBES = "parity.probes"
 REPORTS = "parity.reports"
 FUNCTION_GROUP = "parity.functions"
 FUNCTION_REPORTS = "parity.function_reports"
+SUMS = "parity.sums"
+ORDER_REPORTS = "parity.order_reports"
 INSTALL = "install parity first: pip install -e . (or the wheel)"
 
 
@@ -160,6 +162,8 @@ def _kind(group: str) -> str:
     """``engine`` for ``parity.engines``."""
     if group == FUNCTION_GROUP:
         return "implementation"
+    if group == SUMS:
+        return "family of sums"
     return group.removeprefix("parity.").removesuffix("s").replace("_", " ")
 
 

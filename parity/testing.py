@@ -19,13 +19,13 @@ import numpy as np
 from parity.bits_equal import assert_bits_equal
 from parity.builds.provenance import COMPILED, MASK, PACKAGES
 from parity.dump import TensorType
-from parity.errors import NotRunError, ParityBug, ParityError
+from parity.errors import InputError, NotRunError, ParityBug, ParityError
 from parity.families import field_type
 from parity.fnv import BASES, fnv1a64_array
 from parity.keys import Key
+from parity.model.config import MODULES
 from parity.model.generator import prompt_tokens
 from parity.model.model import Model
-from parity.model.opening import open_model
 from parity.promises.candidate import Given, candidate
 from parity.promises.conformance import (
     BROKEN,
@@ -44,6 +44,7 @@ from parity.promises.conformance import (
     single_steps,
 )
 from parity.promises.engines import (
+    batch_keeps_sequences_apart,
     capture_matches_digests,
     counters_count,
     inject_moves_one_key,
@@ -59,6 +60,8 @@ from parity.promises.functions import (
 )
 from parity.protocol import CAPABILITIES, EngineSettings, Plan, Step
 from parity.registry import checked_engine
+from parity.runs.carried import model_text, open_for
+from parity.spec import EngineSpec, Runnable, runnable
 
 __all__ = [
     "PROMISES",
@@ -66,15 +69,30 @@ __all__ = [
     "ConformanceError",
     "Outcome",
     "assert_bits_equal",
-    "engine_conformance",
-    "promise_outcomes",
-    "run_check",
-    *("members", "weights", "shapes", "logits_are_a_copy", "prefill_equals_steps"),
-    *("reset_forgets", "tap_changes_nothing", "entries_are_typed", "capture_matches_digests"),
-    *("state_round_trip", "inject_moves_one_key", "rows_equal_steps", "rollback_restores"),
-    *("replay_reads_what_is_given", "trace_tells_what_ran", "elementary_is_a_function"),
+    "bad_token_is_refused",
+    "batch_keeps_sequences_apart",
     "borrow_computes_with_what_is_given",
-    *("counters_count", "bad_token_is_refused", "full_cache_is_refused"),
+    "capture_matches_digests",
+    "counters_count",
+    "elementary_is_a_function",
+    "engine_conformance",
+    "entries_are_typed",
+    "full_cache_is_refused",
+    "inject_moves_one_key",
+    "logits_are_a_copy",
+    "members",
+    "prefill_equals_steps",
+    "promise_outcomes",
+    "replay_reads_what_is_given",
+    "reset_forgets",
+    "rollback_restores",
+    "rows_equal_steps",
+    "run_check",
+    "shapes",
+    "state_round_trip",
+    "tap_changes_nothing",
+    "trace_tells_what_ran",
+    "weights",
 ]
 
 DESCRIBED = ("device", "driver", "compiler", "options", "kernels", "emulated")
@@ -85,7 +103,7 @@ STORED = {"float32": "f32", "uint16": "f16", "uint8": "u8"}  # as weights() name
 def engine_conformance(
     engine: Given,
     *,
-    model: str | Model = "moe-tiny",
+    model: str | Model = "",
     seed: int = 7,
     settings: EngineSettings | None = None,
 ) -> list[str]:
@@ -93,8 +111,9 @@ def engine_conformance(
 
     ``engine``: its class, a function that returns a fresh engine (called with the settings if it
     takes them), or a spec as on the command line (``"cpu:fast"``, ``"module:Engine"``).
-    ``model``: a preset's name, made with ``seed``, a model file, or a model. ``settings``: how the
-    engine is opened; by default its first tier, without variants. Returns the names of the checks
+    ``model``: a preset's name, made with ``seed``, a model file, or a model; by default the one
+    that a spec names (``"hf:FOLDER"``), else moe-tiny. ``settings``: how the engine is opened; by
+    default its first tier, without variants. Returns the names of the checks
     that ran, and ``name: not offered (capability)`` for those that could not. Raises
     ConformanceError at the first promise that is broken; NotRunError where the engine cannot be
     opened here, InputError where it refuses the model.
@@ -110,7 +129,7 @@ def engine_conformance(
 def promise_outcomes(
     engine: Given,
     *,
-    model: str | Model = "moe-tiny",
+    model: str | Model = "",
     seed: int = 7,
     settings: EngineSettings | None = None,
 ) -> Iterator[Outcome]:
@@ -118,7 +137,12 @@ def promise_outcomes(
 
     Without its members an engine is not asked for more: what follows is then not checked.
     """
-    loaded = open_model(model, seed=seed) if isinstance(model, str) else model
+    loaded = _opened(engine, model, seed) if isinstance(model, str) else model
+    if loaded.config.family == MODULES:
+        raise InputError(
+            f"{loaded.label} has fields of its own: promises are checked on the contract's",
+            "give a preset, as dense-tiny",
+        )
     tokens = tuple(prompt_tokens(seed, 6, loaded.config.ids))
     bench = Bench("", candidate(engine, settings), loaded, tokens)
     _require_loaded(bench)
@@ -133,6 +157,16 @@ def promise_outcomes(
             outcome = _checked(check, replace(bench, promise=name))
         sound = sound and not (check is members and outcome.error)
         yield outcome
+
+
+def _opened(engine: Given, text: str, seed: int) -> Model:
+    """The model called ``text``, by the engine itself where it opens models."""
+    sides: tuple[Runnable, ...] = ()
+    if isinstance(engine, str):
+        sides = (runnable(engine, "conformance"),)
+    elif isinstance(engine, type):
+        sides = (EngineSpec(engine.__name__, engine.__name__, foreign=True, given=engine),)
+    return open_for(sides, model_text(sides, text), seed=seed, weights=None)
 
 
 def _checked(check: Callable[[Bench], None], bench: Bench) -> Outcome:
@@ -364,7 +398,7 @@ def bad_token_is_refused(bench: Bench) -> None:
     tokens, plan = bench.tokens, bench.plan
     wanted = single_steps(bench.open(), tokens[:4], plan)
     engine = bench.open()
-    engine.prefill(tokens[:2])
+    single_steps(engine, tokens[:2])
     for bad in (-1, bench.model.config.vocab):
         bench.require_refused(f"step({bad})", lambda bad=bad: engine.step(bad))  # type: ignore[misc]
         many = (tokens[3], bad)
@@ -378,7 +412,7 @@ def full_cache_is_refused(bench: Bench) -> None:
     tokens, plan = bench.tokens, bench.plan
     wanted = single_steps(bench.open(), tokens[:3], plan)
     engine = bench.open(3)
-    engine.prefill(tokens[:2])
+    single_steps(engine, tokens[:2])
     bench.require_refused("prefill past the cache", lambda: engine.prefill(tokens[2:4]))
     bench.require_same("after the refusal", wanted[2:], single_steps(engine, tokens[2:3], plan))
     bench.require_refused("a step past the cache", lambda: engine.step(tokens[3]))
@@ -403,6 +437,7 @@ PROMISES: tuple[tuple[Callable[[Bench], None], str], ...] = (
     (elementary_is_a_function, "elementary"),
     (borrow_computes_with_what_is_given, "borrow"),
     (rows_equal_steps, "rows"),
+    (batch_keeps_sequences_apart, "batch"),
     (rollback_restores, "rollback"),
     (counters_count, "counters"),
     (bad_token_is_refused, ""),

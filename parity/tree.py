@@ -11,11 +11,13 @@ from typing import Any
 
 from parity.errors import InputError
 from parity.kinds import misfit
+from parity.orders import KeyOrders, orders_of_plain
+from parity.profiles import Profile
 from parity.status import Level, Verdict
 
 FORMAT = "parity-divergence"
-VERSION = 3
-OLDEST = 1  # told no causes; 2 told no places of repeats and nothing of a baseline
+VERSION = 4
+OLDEST = 1  # told no causes; 2 no places of repeats, nothing of a baseline; 3 no profile, no orders
 UNTYPED = "dtype and shape not recorded"  # how the note of a two-column dump begins
 CONTAMINATED = "contaminated start"  # a reason: the sides did not start from one state
 TAP_LIES = "the values are equal, the digests are not"  # how a reason begins: births are not named
@@ -97,9 +99,7 @@ class Elements:
 @dataclass(frozen=True)
 class FunctionDiff:
     """An elementary function called for a key: how many of its calls differ, on equal arguments.
-
-    ``first_input``, ``ref_hex``, ``dut_hex``: bit patterns of the first call that differs.
-    """
+    ``first_input``, ``ref_hex``, ``dut_hex``: bit patterns of the first call that differs."""
 
     function: str
     calls: int
@@ -337,11 +337,12 @@ class Tree:
     reproduce: str = ""
     seconds: float = 0.0
     baseline: dict[str, str] = field(default_factory=dict)  # what the ref was accepted as
+    profile: Profile | None = None  # how far apart every field of every layer is
+    orders: list[KeyOrders] = field(default_factory=list)  # how both sides add, key by key
 
     def to_json(self) -> str:
         """Versioned JSON text of this tree (UTF-8, one object)."""
-        body = {"format": FORMAT, "version": VERSION, **_plain(self)}
-        return json.dumps(body, indent=1) + "\n"
+        return json.dumps({"format": FORMAT, "version": VERSION, **_plain(self)}, indent=1) + "\n"
 
     @classmethod
     def from_json(cls, text: str, where: str = "report") -> Tree:
@@ -437,6 +438,8 @@ def _tree(body: dict[str, Any]) -> Tree:
         stability=None if stability is None else _stability(stability),
         margins=[Margin(**margin) for margin in body.pop("margins")],
         isolation=None if isolation is None else _isolation(isolation),
+        profile=Profile.from_plain(body.pop("profile", None)),
+        orders=orders_of_plain(body.pop("orders", ())),
         control=None if control is None else Control(**control),
         search=None if search is None else Search(**search),
         greedy=[(pos, ref, dut) for pos, ref, dut in body.pop("greedy")],

@@ -15,7 +15,7 @@ from parity.cli.baseline_settings import (
     require_options,
     settled,
 )
-from parity.cli.options import input_files, make_run
+from parity.cli.options import input_files, make_run, name_model
 from parity.cli.reporting import (
     report_paths,
     require_writable_reports,
@@ -60,8 +60,10 @@ def run_save(
     require_new(kept, name)
     kept.require_writable()
     spec = _side_spec(side)
+    named = dict(options)
+    name_model(named, spec)
     with Progress() as progress:
-        dump, facts = _result(typed, spec, options, given, trust, progress)
+        dump, facts = _result(typed, spec, named, given, trust, progress)
         entry = save_dump(kept, name, dump, facts)
     write_lines(accepted_lines(entry), STDOUT)
     return 0
@@ -82,7 +84,7 @@ def run_promote(typed: str, name: str, side: str | None, store: Path, trust: Tru
     settings = before.record["settings"]
     with Progress() as progress:
         if not isinstance(spec, FileSpec):
-            _require_run(before, settings)
+            _require_run(before, settings, spec)
         dump, facts = _result(typed, spec, settings, {}, held, progress)
         entry, _ = promote_dump(kept, name, dump, facts, before)
     write_lines(accepted_lines(entry), STDOUT)
@@ -171,7 +173,7 @@ def _engine_result(
             f"--runs {trust.runs}: too few",
             f"give {FEWEST_RUNS} or more: two by one engine, the last by one opened anew",
         )
-    (recorded, tokens_from, run), seed = settled(settings), int(settings["seed"])
+    (recorded, tokens_from, run), seed = settled(settings, spec), int(settings["seed"])
     require_other_engine(spec, trust.ref)
     made = measure(_opener("engine", spec, run, progress), run, trust.runs, seed=seed)
     dump = made.done.dump
@@ -225,10 +227,10 @@ def _judge(
     from parity.runs.sides import dump_of
 
     if isinstance(spec, EngineSpec) or (isinstance(spec, ProgramSpec) and _talks(spec)):
-        run = _require_run(stored, settings)
+        run = _require_run(stored, settings, spec)
         return judge_run(stored, _opener("dut", spec, run, progress), run, ask)
     if isinstance(spec, ProgramSpec):
-        run = _require_run(stored, settings)
+        run = _require_run(stored, settings, spec)
         require_same_run(stored, run)
         tokens = stored.dump.header["tokens"].split(",")[run.start :]
         dump = dump_of(spec, run, [int(token) for token in tokens])
@@ -269,14 +271,14 @@ def _recorded_spec(stored: Stored) -> str:
     return str(record["spec"])
 
 
-def _require_run(stored: Stored, settings: Mapping[str, Any] | None) -> Run:
-    """The recorded run; InputError where no options make it."""
+def _require_run(stored: Stored, settings: Mapping[str, Any] | None, side: Spec) -> Run:
+    """The recorded run, for ``side``; InputError where no options make it."""
     if settings is None:
         raise InputError(
             f"baseline {stored.entry.name!r}: its header names no run that the options can make",
             "give --engine a dump file",
         )
-    return make_run(**settings)
+    return make_run(sides=(side,), **settings)
 
 
 def _require_accepted(stored: Stored, accepted: str | None) -> None:

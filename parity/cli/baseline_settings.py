@@ -12,18 +12,20 @@ from parity.errors import InputError
 if TYPE_CHECKING:
     from parity.dump import Dump
     from parity.runs.run import Run
+    from parity.spec import Spec
 
 _LABEL = re.compile(r"(\S+)( f32)? seed ([0-9]{1,20})")  # of a preset that the options can name
 _OPTIONS = {"hash_name": "--hash"}  # others are --name
 _TEXT = ("prompt", "prompt_file", "tokenizer")  # what a text prompt is given by; its ids are kept
 
 
-def settled(options: Mapping[str, Any]) -> tuple[dict[str, Any], str, Run]:
-    """What is recorded of the options of a run, where its tokens come from, and the run.
+def settled(options: Mapping[str, Any], side: Spec) -> tuple[dict[str, Any], str, Run]:
+    """What is recorded of the options of a run by ``side``, where its tokens come from, and the
+    run.
 
     A text prompt is recorded by its ids, and the storage of a preset's matrices by name.
     """
-    run = make_run(**options)
+    run = make_run(sides=(side,), **options)
     settings = {name: value for name, value in options.items() if name not in _TEXT}
     if _is_preset(settings["model"]):
         settings["weights"] = run.model.config.weights

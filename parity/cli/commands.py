@@ -19,6 +19,7 @@ from parity.cli.options import (
     REPEAT_OPTIONS,
     REPORT_OPTIONS,
     RUN_OPTIONS,
+    SIDE_MODEL,
     WEIGHTS,
     command_line,
     with_options,
@@ -71,10 +72,10 @@ def demo() -> int:
 @click.option(
     "--level",
     type=click.Choice(["bit", "logits", "greedy"]),
-    default="bit",
-    show_default=True,
-    help="Level that exit status 0 requires.",
+    help="Level that exit status 0 requires (default: bit; greedy where one side alone has an "
+    "order of its own, as hf).",
 )
+@click.option("--profile", is_flag=True, help="Measure how far apart every field is (engines).")
 @click.option(
     "--repro", metavar="DIR", help="Write a red run's op, its inputs and both outputs there."
 )
@@ -135,15 +136,18 @@ def isolate(**options: object) -> int:
 @click.option("--rb", is_flag=True, help="Check mark and rollback too.")
 @click.option("--rb-only", is_flag=True, help="Check mark and rollback alone.")
 @click.option("--chunks", default="", help="Check prompt chunks of these sizes alone: 2,7,16.")
-def isodiff(rb: bool, rb_only: bool, **options: object) -> int:
+@click.option("--batch", is_flag=True, help="Check batches of --m unrelated sequences alone.")
+def isodiff(rb: bool, rb_only: bool, batch: bool, **options: object) -> int:
     """Prove that M rows equal M single steps. Logits, keys, state, further steps, as bits."""
     from parity.cli.probing import run_probes
 
-    if options["chunks"] and (rb or rb_only):
-        raise click.UsageError("--chunks is a check of its own: give it without --rb")
+    alone = [name for name in ("chunks", "batch") if {**options, "batch": batch}[name]]
+    if alone and (rb or rb_only or len(alone) > 1):
+        others = "without --rb" if rb or rb_only else "without --batch"
+        raise click.UsageError(f"--{alone[0]} is a check of its own: give it {others}")
     names = ("isodiff", "rollback") if rb else ("isodiff",)
     names = ("rollback",) if rb_only else names
-    names = ("chunks",) if options["chunks"] else names
+    names = (alone[0],) if alone else names
     return run_probes(command_line(sys.argv[1:]), names, **options)  # type: ignore[arg-type]
 
 
@@ -159,7 +163,7 @@ def rollback(**options: object) -> int:
 
 @cli.command()
 @click.argument("side")
-@with_options((MODEL, WEIGHTS))
+@with_options((SIDE_MODEL, WEIGHTS))
 @click.option("--seed", default=7, show_default=True, help="Of a preset's weights and of tokens.")
 @with_options(CHECK_REPORT_OPTIONS)
 def conformance(side: str, **options: object) -> int:
@@ -293,9 +297,8 @@ def report(run: Path, **options: object) -> int:
 @click.option(
     "--model",
     metavar=MODEL_METAVAR,
-    default="moe-48",
-    show_default=True,
-    help="Preset, GGUF file or folder.",
+    default="",
+    help="Preset, GGUF file or folder. [default: a side's own, else moe-48]",
 )
 @with_options((WEIGHTS,))
 @click.option(
@@ -343,6 +346,75 @@ def mathfn(function: str | None, **options: object) -> int:
     from parity.cli.mathfn import run_mathfn
 
     return run_mathfn(command_line(sys.argv[1:]), function, **options)  # type: ignore[arg-type]
+
+
+@cli.command()
+@click.argument("op")
+@click.option("--K", "k_size", default=256, show_default=True, help="Terms of one sum.")
+@click.option("--N", "n_size", default=64, show_default=True, help="Outputs of a product.")
+@click.option("--M", "sizes", default="1", show_default=True, help="Batch rows: 8, 1,8,64 or 1..8.")
+@click.option(
+    "--dtype",
+    type=click.Choice(["f32", "bf16", "f16"]),
+    default="f32",
+    show_default=True,
+    help="Of the inputs.",
+)
+@click.option(
+    "--device",
+    type=click.Choice(["cpu", "cuda"]),
+    default="cpu",
+    show_default=True,
+    help="Where the op runs.",
+)
+@click.option(
+    "--terms",
+    type=click.Choice(["products", "values", "squares"]),
+    help="What a module:function sums: f(x, w), f(w), f(w).",
+)
+@click.option("--threads", type=int, help="Threads of the op, where it has any.")
+@click.option("--seed", default=7, show_default=True, help="Of pivots, certificates and noise.")
+@click.option(
+    "--outputs",
+    type=int,
+    help="Outputs compared between two batch sizes (default: a million, or as many as 30 s allow); "
+    "0 compares none.",
+)
+@click.option("--out", metavar="FILE.order.json", help="Write an order file for each M.")
+@click.option(
+    "--rows",
+    default=256,
+    show_default=True,
+    help="Rows of the op's bits in it, to be replayed.",
+)
+@click.option("--loops", metavar="FILE.py", help="Write each tree as readable loops.")
+@click.option("--json", "json_path", metavar="FILE", help="Write the result (- is stdout).")
+@click.option("--html", "html_path", metavar="FILE", help="Write the report, with drawn trees.")
+@click.option("-q", "--quiet", is_flag=True, help="One line.")
+def order(op: str, **options: object) -> int:
+    """Reveal in which order an op adds. And whether that changes with the batch size M.
+
+    OP is torch.linear, numpy.sum, cpu.rmsnorm, ... or module:function (docs/order.md).
+    """
+    from parity.cli.ordering import run_order
+
+    return run_order(command_line(sys.argv[1:]), op, **options)  # type: ignore[arg-type]
+
+
+@cli.command(name="replay-order")
+@click.argument("file", type=Path)
+@click.option(
+    "--device",
+    type=click.Choice(["cpu", "cuda"]),
+    help="Ask the op of the file again there, instead of replaying its bits.",
+)
+@click.option("--seed", default=7, show_default=True, help="Of the certificate and the noise.")
+@click.option("-q", "--quiet", is_flag=True, help="One line.")
+def replay_order(file: Path, **options: object) -> int:
+    """Replay the bits of an order file. On this CPU, without the device that they are of."""
+    from parity.cli.order_replaying import run_replay_order
+
+    return run_replay_order(file, **options)  # type: ignore[arg-type]
 
 
 @cli.command()

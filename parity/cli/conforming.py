@@ -47,12 +47,15 @@ def run_conformance(
     **options: Any,
 ) -> int:
     """Run ``parity conformance``; 0 when every promise that the engine makes is kept."""
-    from parity.model.opening import open_model
+    from parity.runs.carried import model_text, open_for
+    from parity.spec import runnable
 
     json_path = options.pop("json_path")
     reports = report_paths(options, CHECK_REPORTS)
-    require_writable_reports(json_path, *reports.values(), inputs=input_files(model))
-    opened = open_model(model, seed=seed, weights=weights)
+    sides = (runnable(side, "conformance"),)
+    text = model_text(sides, model)
+    require_writable_reports(json_path, *reports.values(), inputs=input_files(text))
+    opened = open_for(sides, text, seed=seed, weights=weights)
     began = time.monotonic()
     try:
         outcomes = _outcomes(side, opened, seed, quiet)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from parity.cli.options import input_files, make_run
+from parity.cli.options import input_files, make_run, name_model
 from parity.cli.reporting import (
     report_paths,
     require_writable_reports,
@@ -27,7 +27,8 @@ def run_diff(
     ref: str,
     dut: str | None,
     bisect: bool,
-    level: str,
+    level: str | None,
+    profile: bool,
     repro: str | None,
     alias: Path | None,
     quiet: bool,
@@ -42,6 +43,7 @@ def run_diff(
 
     installed = plugins(ENGINES)
     typed_specs = [parse_spec(side, installed) for side in (ref, dut) if side is not None]
+    name_model(options, *typed_specs)
     files = [spec.path for spec in typed_specs if isinstance(spec, FileSpec)]
     reports = report_paths(options)
     require_writable_reports(*reports.values(), inputs=[*files, *input_files(**options)])
@@ -49,11 +51,18 @@ def run_diff(
         from parity.explain.repro import require_new_folder
 
         require_new_folder(repro)
-    run = make_run(**options)
     chosen = dut or default_dut()
     specs = (typed_specs[0], parse_spec(chosen, installed))
+    run = make_run(sides=specs, **options)
     reproduce = rerun(typed) if dut else f"{rerun(typed)} --dut {chosen}"
-    ask = Ask(Level(level), reproduce, int(options["seed"]))
+    ask = Ask(
+        Level(level or "bit"),
+        reproduce,
+        int(options["seed"]),
+        typed=level is not None,
+        profile=profile,
+        orders=True,
+    )
     with Progress(quiet=quiet) as progress:
         try:
             tree = diff_sides(specs, run, ask, progress, bisect=bisect, repro=repro, alias=alias)

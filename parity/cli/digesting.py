@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from parity.cli.options import input_files, make_run
+from parity.cli.options import input_files, make_run, name_model
 from parity.cli.reporting import (
     report_paths,
     require_writable_reports,
@@ -63,6 +63,7 @@ def run_digest(
     if against is None:
         _refuse_reports(reports, quiet)
         output = STDOUT if output is None else output
+    name_model(options, *specs)
     files = [spec.path for spec in specs if isinstance(spec, FileSpec)] + input_files(**options)
     _require_free(output, force)
     require_writable_reports(*reports.values(), output, inputs=files)
@@ -130,7 +131,7 @@ def _dump(spec: Spec, options: Mapping[str, Any], progress: Progress) -> Dump:
     from parity.runs.sides import open_side
 
     if not isinstance(spec, FileSpec):
-        run = make_run(**options)
+        run = make_run(sides=(spec,), **options)
         return run_side(open_side("engine", spec, run, progress), run).dump
     if is_tensor_path(spec.path):
         return read_tensors(spec.path, options["hash_name"])[0]
@@ -157,7 +158,7 @@ def _held_against(ref: Opened, spec: Spec, wanted: Wanted, progress: Progress) -
 
     began, seed = time.monotonic(), int(wanted.run["seed"])
     if not isinstance(spec, FileSpec):
-        run = make_run(**wanted.run)
+        run = make_run(sides=(spec,), **wanted.run)
         fed = fed_tokens("ref", ref.tree.head, run)
         dut = open_side("dut", spec, run, progress)
         tree = compare_running(ref.tree, dut, run, fed, seed)

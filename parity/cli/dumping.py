@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from parity.cli.options import input_files, make_run
+from parity.cli.options import input_files, make_run, name_model
 from parity.cli.reporting import require_writable_reports
 from parity.dump import Dump
 from parity.dumps.writer import write_dump
@@ -24,10 +24,11 @@ def run_dump(engine: str, output: str, *, plain: bool, force: bool, options: dic
     from parity.runs.run import Interrupted, run_side
     from parity.runs.sides import open_side
 
+    spec = runnable(engine, "--engine")
+    name_model(options, spec)
     _require_free(output, force)
     require_writable_reports(output, inputs=input_files(**options))
-    spec = runnable(engine, "--engine")
-    run = make_run(**options)
+    run = make_run(sides=(spec,), **options)
     with Progress() as progress:
         side = open_side("engine", spec, run, progress)
         where = "stdout" if output == STDOUT else output

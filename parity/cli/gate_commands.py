@@ -7,7 +7,15 @@ from pathlib import Path
 
 import click
 
-from parity.cli.options import GITHUB, HTML, MARKDOWN, MODEL, WEIGHTS, command_line, with_options
+from parity.cli.options import (
+    GITHUB,
+    HTML,
+    MARKDOWN,
+    SIDE_MODEL,
+    WEIGHTS,
+    command_line,
+    with_options,
+)
 
 _SIDES = (
     click.option(
@@ -20,7 +28,7 @@ _SIDES = (
     ),
 )
 _RUNS = (
-    MODEL,
+    SIDE_MODEL,
     WEIGHTS,
     click.option("--seed", default=7, show_default=True, help="First seed, of weights and prompt."),
     click.option("--seeds", default=3, show_default=True, help="How many seeds, 3 or more."),

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from parity.cli.baseline_listing import require_outside
 from parity.cli.gate_checks import NAME, gate_checks
 from parity.cli.gate_text import gate_line, gate_lines
-from parity.cli.options import input_files
+from parity.cli.options import input_files, name_model
 from parity.cli.probing import parse_sizes
 from parity.cli.reporting import (
     CHECK_REPORTS,
@@ -30,7 +31,7 @@ from parity.errors import InputError, NotRunError, ParityError
 from parity.presenting import STDOUT
 from parity.progress import Progress
 from parity.registry import ENGINES, plugins
-from parity.spec import EngineSpec, Runnable, runnable
+from parity.spec import EngineSpec, Runnable, Spec, runnable
 
 if TYPE_CHECKING:
     from parity.gate.evidence import Record
@@ -119,16 +120,17 @@ def make_settings(
     n: int,
     rounds: int,
     confidence: float,
+    sides: Sequence[Spec] = (),
 ) -> Settings:
     """Settings of the gate from the options; refuses what cannot be run before anything is."""
     from parity.gate.settings import Settings
-    from parity.model.opening import models_of
+    from parity.runs.carried import models_for
     from parity.runs.settings import run_settings
 
     if seeds < 1:
         raise InputError(f"--seeds {seeds}: nothing to run", "give --seeds 3 or more")
     drawn = range(seed, seed + seeds)
-    models = models_of(model, drawn, weights=weights)
+    models = models_for(sides, model, drawn, weights=weights)
     runs = tuple(
         run_settings(model=one, seed=own, n=n, dump_prefill=True)
         for one, own in zip(models, drawn, strict=True)
@@ -150,7 +152,8 @@ def _run(
     from parity.gate.evidence import Asked, default_name, keep, record_of, require_name
     from parity.model.opening import source_of
 
-    settings = make_settings(**options)
+    name_model(options, *specs)
+    settings = make_settings(sides=specs, **options)
     model, called = settings.runs[0].model, options["model"]
     if source_of(model) is not None:
         called = model.label

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from parity.cli.options import input_files, make_run
+from parity.cli.options import input_files, make_run, name_model
 from parity.cli.reporting import (
     report_paths,
     require_writable_reports,
@@ -45,9 +45,10 @@ def run_isolate(
             "leave --only out, or name transplant too",
         )
     reports = report_paths(options)
+    name_model(options, *filter(None, (trusted, tested)))
     require_writable_reports(*reports.values(), inputs=input_files(**options))
-    run = make_run(**options)
     chosen = tested or _engine("--dut", default_dut())
+    run = make_run(sides=(trusted, chosen), **options)
     reproduce = rerun(typed) if dut else f"{rerun(typed)} --dut {chosen.text}"
     ask = Ask(Level(level), reproduce, int(options["seed"]))
     wanted = Wanted(parts, bool(only), keys, not no_cache)

@@ -28,17 +28,22 @@ if TYPE_CHECKING:
     from parity.runs.run import Run
 
 NAME = "ladder"
+MODEL = "moe-48"  # unless another is asked for: a model where every rung but exact flips a token
 HEAD = ("rung", "tokens", "fed", "first flip", "first key", "differ")
 NUMBERS = (1, 2, 5)  # columns that stand to the right
 
 
 def run_ladder(typed: str, *, ref: str, engine: str, seed: int, quiet: bool, **options: Any) -> int:
     """Run ``parity ladder``; 0 when the exact rung has every key and token of the ref."""
+    from parity.runs.carried import model_text
+
     json_path = options.pop("json_path")
     reports = report_paths(options, CHECK_REPORTS)
+    trusted, climbed = _engine("--ref", ref), _plain_engine(engine)
+    sides = (trusted, climbed)
+    options["model"] = model_text(sides, options["model"], MODEL)
     require_writable_reports(json_path, *reports.values(), inputs=input_files(**options))
-    trusted, _ = _engine("--ref", ref), _plain_engine(engine)
-    run = make_run(seed=seed, fields="", dump_prefill=True, **options)
+    run = make_run(seed=seed, fields="", dump_prefill=True, sides=sides, **options)
     try:
         ladder = _climbed(trusted, engine, run, seed, quiet)
     except NotRunError as error:

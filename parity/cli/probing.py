@@ -22,7 +22,7 @@ from parity.errors import InputError, NotRunError
 from parity.presenting import STDOUT
 from parity.progress import Progress
 from parity.runs.checks import of_probes
-from parity.spec import Runnable, runnable
+from parity.spec import EngineSpec, Runnable, runnable
 from parity.status import Verdict
 
 if TYPE_CHECKING:
@@ -48,9 +48,11 @@ def run_probes(
 
     json_path = options.pop("json_path")
     reports = report_paths(options, CHECK_REPORTS)
-    require_writable_reports(json_path, *reports.values(), inputs=input_files(**options))
     spec = runnable(engine, "--engine")
-    ask = make_ask(typed, **options)
+    own = spec.model if isinstance(spec, EngineSpec) else ""
+    inputs = [*input_files(**options), *input_files(own)]
+    require_writable_reports(json_path, *reports.values(), inputs=inputs)
+    ask = make_ask(typed, sides=(spec,), **options)
     try:
         found = list(_each(names, spec, ask, quiet, STDOUT not in (json_path, *reports.values())))
     except NotRunError as error:

@@ -19,7 +19,7 @@ from parity.cli.reporting import (
 from parity.comparison.compare import exit_status
 from parity.errors import InputError
 from parity.presenting import STDOUT, Options, write_report
-from parity.registry import FUNCTION_REPORTS, REPORTS, find, plugins
+from parity.registry import FUNCTION_REPORTS, ORDER_REPORTS, REPORTS, find, plugins
 from parity.runs.checks import CheckRun
 from parity.tree import FORMAT, Tree, read_json
 
@@ -79,7 +79,7 @@ def open_saved(run: Path) -> Saved:
     kind = _kind(body)
     if kind == FORMAT:
         return _tree(Tree.from_plain(body, str(run)))
-    found = _functions(text, run) or _checks(run, kind)
+    found = _functions(text, run) or _orders(text, run) or _checks(run, kind)
     if found is None:
         told = f"a {kind} file, which has no report" if kind else "no file of --json"
         raise InputError(f"{run}: {told}", _NEXT)
@@ -104,7 +104,9 @@ def _kind(body: Any) -> str:
 
 def _require_installed(name: str) -> None:
     """InputError with the nearest name where no kind of file has that format."""
-    if not any(name in plugins(group) for group in (CHECK_REPORTS, FUNCTION_REPORTS)):
+    if not any(
+        name in plugins(group) for group in (CHECK_REPORTS, FUNCTION_REPORTS, ORDER_REPORTS)
+    ):
         find(REPORTS, name)
 
 
@@ -138,6 +140,22 @@ def _functions(text: str, run: Path) -> Saved | None:
 
     formats = sorted({"json", *plugins(FUNCTION_REPORTS)})
     return Saved(KIND, formats, write, int(found.verdict.exit_status))
+
+
+def _orders(text: str, run: Path) -> Saved | None:
+    from parity.cli.ordering import write_result
+    from parity.order.record import FORMAT as KIND
+    from parity.order.record import read_table
+
+    found = read_table(text, str(run))
+    if found is None:
+        return None
+
+    def write(name: str, path: str, options: Options) -> None:
+        write_result(found, name, path, options)
+
+    formats = sorted({"json", *plugins(ORDER_REPORTS)})
+    return Saved(KIND, formats, write, int(found.exit_status))
 
 
 def _checks(run: Path, kind: str) -> Saved | None:

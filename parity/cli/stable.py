@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from parity.cli.options import input_files, make_run
+from parity.cli.options import input_files, make_run, name_model
 from parity.cli.reporting import (
     report_paths,
     require_writable_reports,
@@ -25,13 +25,14 @@ def run_stable(
     from parity.runs.sides import open_side
 
     reports = report_paths(options)
-    require_writable_reports(*reports.values(), inputs=input_files(**options))
     spec = runnable(engine, "--engine")
+    name_model(options, spec)
+    require_writable_reports(*reports.values(), inputs=input_files(**options))
     if runs < 2:
         raise InputError(f"--n {runs}: nothing to compare run 1 with", "give --n 2 or more")
     if steps < 1:
         raise InputError(f"--steps {steps}: nothing to decode", "give --steps 1 or more")
-    run = make_run(n=steps, **options)
+    run = make_run(n=steps, sides=(spec,), **options)
     seed = int(options["seed"])
     with Progress(quiet=quiet) as progress:
         try:

@@ -26,6 +26,7 @@ from parity.dump import PARTIAL, Dump
 from parity.dumps.greedy import GreedyMatch, match_greedy
 from parity.errors import InputError
 from parity.keys import Key
+from parity.profiles import Profile
 from parity.status import ExitStatus, Level, Verdict
 from parity.tree import UNTYPED, Counts, KeyRow, Tree
 
@@ -77,11 +78,15 @@ def exit_status(tree: Tree) -> ExitStatus:
     """What a process that ends with ``tree`` returns.
 
     SAME (0) needs the level asked for, at least one key compared, and every key of either side
-    compared: a missing, an extra or a not comparable key is DIVERGED (1) at any level.
+    compared: a missing, an extra or a not comparable key is DIVERGED (1) at any level. Of a pair
+    that was judged by its profile (``Profile.judged``) a field that a side never has is no fault,
+    but the verdict alone decides.
     """
     if tree.verdict in (Verdict.NOT_RUN, Verdict.UNSTABLE):
         return tree.verdict.exit_status
     counts = tree.counts
+    if tree.profile is not None and tree.profile.judged:
+        return _judged_status(tree, tree.profile)
     if tree.verdict is Verdict.DIVERGED and (counts.missing or counts.extra):
         return ExitStatus.DIVERGED  # also where it is the first key of a digest tree
     if not counts.same + counts.differ:
@@ -89,6 +94,18 @@ def exit_status(tree: Tree) -> ExitStatus:
     if counts.missing or counts.extra or counts.not_comparable:
         return ExitStatus.DIVERGED
     return ExitStatus.SAME if tree.level.satisfies(tree.level_asked) else ExitStatus.DIVERGED
+
+
+def _judged_status(tree: Tree, profile: Profile) -> ExitStatus:
+    """SAME needs the verdict and everything it rests on."""
+    counts = tree.counts
+    if not counts.same + counts.differ:
+        return ExitStatus.NOT_RUN
+    lone = profile.lone_keys("ref"), profile.lone_keys("dut")
+    whole = (counts.missing, counts.extra) == lone and not counts.not_comparable
+    enough = tree.level.satisfies(tree.level_asked) and not profile.outside
+    agrees = tree.verdict is Verdict.SAME and whole and enough
+    return ExitStatus.SAME if agrees else ExitStatus.DIVERGED
 
 
 def _partial_sides(ref: Dump, dut: Dump) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from parity.families import every_field, feeding_fields, layer_fields
 from parity.keys import FINAL_FIELDS, Key
-from parity.model.config import ModelConfig
+from parity.model.config import MODULES, OUTSIDE, ModelConfig
 
 ROW_PARTS = ("k", "ks", "v", "vs")  # state parts with one row a position
 WHOLE_PARTS = ("s", "hist")  # state parts that each position overwrites
@@ -30,6 +30,9 @@ class Feeds:
 
 def step_keys(config: ModelConfig, pos: int, fields: Sequence[str]) -> list[Key]:
     """The keys of ``fields`` that one step has."""
+    if config.family == MODULES:
+        own = [(layer, field) for layer, field in config.own_keys if field in fields]
+        return [Key(pos, None if layer == OUTSIDE else layer, field) for layer, field in own]
     inner = [
         Key(pos, layer, field)
         for layer in range(config.layers)

@@ -11,6 +11,8 @@ same size; the exact distances stand beside it.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from enum import StrEnum
 
 import numpy as np
 
@@ -37,6 +39,55 @@ def measure(
     head = f"ref {choices[0]} over {choices[1]} by {gap:,} ULP"
     text = f"{head}; the dut moved them by {ref_move:+,} and {dut_move:+,}: {why}"
     return Margin(pos, *choices, gap, ref_move, dut_move, largest, explained, text)
+
+
+class Risk(StrEnum):
+    """What a difference of two rows of logits does to the greedy choice; the worst comes first."""
+
+    FLIPPED = "flipped"
+    AT_RISK = "at risk"
+    SAFE = "safe"
+
+
+@dataclass(frozen=True)
+class Greedy:
+    """The greedy choice of a row of logits that moved. ``gap``: from the ref's choice to its next
+    best; ``largest``: the largest absolute move of any logit."""
+
+    risk: Risk
+    ref: int
+    dut: int
+    gap: float
+    largest: float
+
+    @property
+    def closeness(self) -> float:
+        """How near a flip is: the gap in largest moves, 0 for a tie or a flip."""
+        if self.risk is Risk.FLIPPED or not self.gap > 0:  # a tie, or not measurable
+            return 0.0
+        return self.gap / self.largest if self.largest else math.inf
+
+
+def greedy_risk(ref: np.ndarray, dut: np.ndarray, real_ids: int = 0) -> Greedy:
+    """Whether the ref's choice stands in the dut. ``ref``, ``dut``: logits float32[vocab];
+    ``real_ids``: ids from here on are padding, 0: none is.
+
+    At risk: the gap is not larger than twice the largest move, so that moves of this size could
+    close it (see above). A row that is not finite has no gap to speak of: at risk, gap NaN.
+    """
+    ref, dut = ref[: real_ids or None], dut[: real_ids or None]
+    choices = int(np.argmax(ref)), int(np.argmax(dut))
+    if _unmeasurable(ref, dut):
+        risk = Risk.FLIPPED if choices[0] != choices[1] else Risk.AT_RISK
+        return Greedy(risk, *choices, math.nan, math.nan)
+    rest = np.delete(ref, choices[0])
+    gap = float(ref[choices[0]]) - float(rest.max(initial=-math.inf))
+    largest = float(np.abs(dut.astype(np.float64) - ref.astype(np.float64)).max())
+    if choices[0] != choices[1]:
+        risk = Risk.FLIPPED
+    else:
+        risk = Risk.AT_RISK if largest and gap <= 2 * largest else Risk.SAFE
+    return Greedy(risk, *choices, gap, largest)
 
 
 def _unmeasurable(ref: np.ndarray, dut: np.ndarray) -> str:

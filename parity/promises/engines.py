@@ -251,6 +251,37 @@ def rows_equal_steps(bench: Bench) -> None:
     bench.require_same("3 rows without a plan", bare, quiet)
 
 
+def batch_keeps_sequences_apart(bench: Bench) -> None:
+    """Capability ``batch``: each sequence gets one Step for each of its own tokens, under its own
+    positions; what its neighbours hold changes none of its bits (their number and lengths may:
+    ``parity isodiff --batch`` tells). No sequence, one that is decoded whole, and a token outside
+    the vocabulary are refused. Afterwards the engine is reset."""
+    tokens, plan, engine = bench.tokens, bench.plan, bench.open()
+    short, long = tokens[:3], tokens[1:6]
+    found = _step_batch(engine, (short, long), plan, 1)
+    sizes = [len(steps) for steps in found]
+    bench.require(sizes == [3, 5], f"sequences of 3 and 5 tokens gave {sizes} steps, not [3, 5]")
+    for steps in found:
+        for pos, step in enumerate(steps):
+            bench.require(bool(step.entries), f"step {pos} of a sequence has no key")
+            strays = [one.key.tag for one in step.entries if one.key.pos != pos]
+            bench.require(not strays, f"position {pos} stands under {strays[:1]}")
+    again = _step_batch(bench.open(), (short, tuple(reversed(long))), plan, 1)
+    bench.require_same("beside other tokens", found[0], again[0])
+    wanted = single_steps(bench.open(), tokens[:2], plan)
+    bench.require_same("after a batch", wanted, single_steps(engine, tokens[:2], plan))
+    refused: tuple[tuple[str, tuple[tuple[int, ...], ...], int], ...] = (
+        ("no sequence", (), 0),
+        ("a sequence that is decoded whole", (short, long), 3),
+        ("a bad token", (short, (tokens[0], bench.model.config.vocab)), 0),
+    )
+    for what, sequences, decode in refused:
+        bench.require_refused(
+            what,
+            lambda given=sequences, count=decode: _step_batch(engine, given, plan, count),  # type: ignore[misc]
+        )
+
+
 def rollback_restores(bench: Bench) -> None:
     """Capability ``rollback``: after ``mark`` and any steps, ``rollback`` gives the marked state
     back, once; position 0 may be marked, and a second mark replaces the first. Without a mark
@@ -268,11 +299,11 @@ def rollback_restores(bench: Bench) -> None:
         bench.require_refused("a second rollback", lambda: _rollback(engine))
         again = single_steps(engine, tokens[length : length + 2], plan)
         bench.require_same(f"after rollback to {length}", wanted[length : length + 2], again)
-        quiet.prefill(tokens[length : length + 2])
+        single_steps(quiet, tokens[length : length + 2])
     _mark(engine)
     engine.reset()
     bench.require_refused("rollback after reset", lambda: _rollback(engine))
-    engine.prefill(tokens[:3])
+    single_steps(engine, tokens[:3])
     _mark(engine)
     engine.step(tokens[3])
     _mark(engine)
@@ -305,6 +336,12 @@ def counters_count(bench: Bench) -> None:
 
 def _step_rows(engine: Engine, tokens: Sequence[int], plan: Plan | None = None) -> list[Step]:
     return engine.step_rows(tokens, plan)  # type: ignore[attr-defined, no-any-return]
+
+
+def _step_batch(
+    engine: Engine, sequences: Sequence[Sequence[int]], plan: Plan, decode: int
+) -> list[list[Step]]:
+    return engine.step_batch(sequences, plan, decode)  # type: ignore[attr-defined, no-any-return]
 
 
 def _mark(engine: Engine) -> None:

@@ -21,9 +21,11 @@ from parity.explain.dataflow import ROW_PARTS
 from parity.explain.drill import Start, input_rows, key_elements
 from parity.explain.forcing import Forcing
 from parity.explain.margin import Choices, measure
+from parity.explain.orders import add_orders
 from parity.explain.retrace import Found, Retrace, Wanted
 from parity.keys import Key
-from parity.runs.control import dump_control, inject_control
+from parity.runs.control import bound_control, dump_control, inject_control
+from parity.runs.profiling import add_profile, bits_expected, judge
 from parity.runs.run import Run, Side, SideRun, run_side, tokens_for_dut
 from parity.runs.stability import RUNS, call_unstable, unlike_state
 from parity.runs.stopped import kept_when_stopped
@@ -33,16 +35,25 @@ from parity.tree import CONTAMINATED, Stability, StateDiff, Tree
 
 @dataclass(frozen=True)
 class Ask:
-    """What the user wants of a comparison beside the run itself."""
+    """What the user wants of a comparison beside the run itself. ``typed``: whether a level was
+    asked for; else a pair of different arithmetic is judged at GREEDY. ``profile``: measure how far
+    apart the sides are, whatever they compute in. ``orders``: reveal how both sides add where they
+    begin to differ."""
 
     level: Level = Level.BIT
     reproduce: str = ""
     seed: int = 0
+    typed: bool = True
+    profile: bool = False
+    orders: bool = False
 
 
 def diff_engines(ref: Side, dut: Side, run: Run, ask: Ask) -> Tree:
     """Both sides are engines with the model loaded; ``run`` holds the settings for both."""
     began = time.monotonic()
+    expected = bits_expected(ref, dut)
+    if not (expected or ask.typed):
+        ask = replace(ask, level=Level.GREEDY)
     if run.prefill == "ref":
         need_states(ref, dut)
     ref_run = run_side(ref, run)
@@ -55,21 +66,47 @@ def diff_engines(ref: Side, dut: Side, run: Run, ask: Ask) -> Tree:
     tree.reproduce = ask.reproduce
     tree.notes += one_hash_notes(ref_run.dump, dut_run.dump)
     label_parting(tree, ref_run.dump, dut_run.dump)
+    starts = (start_of(ref, run, ref_run), start_of(dut, run, dut_run))
+    dumps = ref_run.dump, dut_run.dump
+    if not expected and ask.level is Level.GREEDY and tree.verdict is Verdict.DIVERGED:
+        agreed = judge(tree, starts, (ref_run, dut_run), _flips(tree, starts))
+        if agreed is not None:
+            tree.control = bound_control(starts, dumps, agreed, ask.seed)
+            _judge_control(tree, dut.spec)
+    else:
+        _by_bits(tree, starts, (ref_run, dut_run), ask)
+        if (ask.profile or not expected) and tree.verdict in (Verdict.SAME, Verdict.DIVERGED):
+            add_profile(tree, starts, dumps)
+    add_code_notes(tree)
+    tree.seconds = time.monotonic() - began
+    return tree
+
+
+def tell_orders(tree: Tree, ref: Side, dut: Side) -> None:
+    """How both sides add where they begin to differ, in the run and in a decoding of its own."""
+    began = time.monotonic()
+    for shown in (tree, tree.decode):
+        if shown is not None and shown.verdict in (Verdict.SAME, Verdict.DIVERGED):
+            add_orders(shown, (ref.engine, dut.engine))
+    tree.seconds += time.monotonic() - began
+
+
+def _by_bits(
+    tree: Tree, starts: tuple[Start, Start], runs: tuple[SideRun, SideRun], ask: Ask
+) -> None:
+    """States and weights decide too; a red run is explained, a green one has its control."""
+    (ref_run, dut_run), (ref, dut) = runs, (start.side for start in starts)
     add_states(tree, ref_run, dut_run)
     add_weights(tree, ref, dut)
-    starts = (start_of(ref, run, ref_run), start_of(dut, run, dut_run))
     contaminated = tree.reason == CONTAMINATED
     if tree.verdict is Verdict.DIVERGED:
         forcing = explain(tree, starts, (ref_run.dump, dut_run.dump), anew=contaminated)
         if contaminated and tree.verdict is Verdict.DIVERGED:
-            known = None if run.dump_prefill else forcing  # details stand at other keys
+            known = None if starts[0].run.dump_prefill else forcing  # details stand at other keys
             with noted_where_not_tried(tree):
                 tree.decode = _decode_from_ref(starts[0], ref_run, dut, ask, known)
     if tree.verdict is Verdict.SAME:
         check_control(tree, starts[1], ref_run.dump, dut_run.dump, ask.seed)
-    add_code_notes(tree)
-    tree.seconds = time.monotonic() - began
-    return tree
 
 
 def add_code_notes(tree: Tree) -> None:

@@ -48,7 +48,7 @@ def diff_sides(
 ) -> Tree:
     """Compare two sides of any kind. ``repro``: the folder that a red run of engines writes.
     ``alias``: a file of rules for other names in a dut that is a file or a program."""
-    from parity.runs.engine_diff import diff_engines
+    from parity.runs.engine_diff import diff_engines, tell_orders
     from parity.runs.search import bisect_engines
     from parity.runs.sides import open_sides
 
@@ -56,15 +56,21 @@ def diff_sides(
     if alias is not None and isinstance(dut, EngineSpec):
         raise InputError("--alias needs a dut that is a file or a program", "leave it out")
     if isinstance(ref, EngineSpec) and isinstance(dut, EngineSpec):
+        if bisect and ask.profile:
+            raise InputError("--bisect keeps no values to measure", "leave --profile out")
         sides = open_sides((ref, dut), run, progress)
+        _refuse_search(sides, ask, {"--bisect": bisect, "--repro": repro is not None})
         tree = (bisect_engines if bisect else diff_engines)(*sides, run, ask)
+        if ask.orders:
+            tell_orders(tree, *sides)
         if repro is not None and tree.verdict is not Verdict.SAME:
             from parity.explain.repro import save_repro
 
             save_repro(repro, tree, *sides, run)
         return tree
     engines_only = {"--bisect": bisect, "--prefill ref": run.prefill == "ref"}
-    for option, given in {**engines_only, "--repro": repro is not None}.items():
+    engines_only |= {"--profile": ask.profile, "--repro": repro is not None}
+    for option, given in engines_only.items():
         if given:
             raise InputError(f"{option} needs two engines", "name engines on both sides")
     if isinstance(ref, FileSpec) and isinstance(dut, FileSpec):
@@ -72,6 +78,21 @@ def diff_sides(
 
         return compare_files(ref.path, dut.path, ask, alias=alias)
     return _diff_dumps(ref, dut, run, ask, progress, alias)
+
+
+def _refuse_search(sides: tuple[Side, Side], ask: Ask, options: dict[str, bool]) -> None:
+    """InputError for what looks for the first bit, where bits are not expected to be equal."""
+    from parity.runs.profiling import bits_expected
+
+    if ask.typed or bits_expected(*sides):
+        return
+    for option, given in options.items():
+        if given:
+            raise InputError(
+                f"{option} finds the first bit that differs, and of {sides[0].spec} and "
+                f"{sides[1].spec} equal bits are not expected",
+                f"leave {option} out, or ask for them with --level bit",
+            )
 
 
 def _diff_dumps(

@@ -15,6 +15,7 @@ from parity.program.engine import program_engine
 from parity.progress import Progress
 from parity.protocol import Engine, EngineSettings
 from parity.registry import engine_class, foreign_engine_class, open_engine
+from parity.runs.carried import own_model
 from parity.runs.run import Run, Side
 from parity.spec import EngineSpec, FileSpec, ProgramSpec, Runnable
 from parity.variants import TIERS, VARIANTS, resolve
@@ -83,7 +84,7 @@ def class_of(spec: Runnable) -> type[Engine]:
 def load_side(role: str, spec: Runnable, engine: Engine, run: Run, progress: Progress) -> Side:
     """The side of an opened engine, with the model loaded."""
     label = f"{role} {spec.text}"
-    watched = Watched(run.model, label, progress)
+    watched = Watched(own_model(spec, run), label, progress)
     engine.load(watched, run.positions)
     watched.finish()
     return Side(

@@ -12,7 +12,7 @@ from typing import TextIO
 from parity.presenting import Options, require_consistent, write_text
 from parity.status import Verdict
 from parity.tree import CONTAMINATED, KeyRow, Tree
-from parity_reports import isolating, why, wording
+from parity_reports import isolating, profiling, why, wording
 from parity_reports.console_elements import show_elements
 from parity_reports.facts import STEPS, Limits, closing, facts
 from parity_reports.layout import INDENT, Line, Page, measure, paint
@@ -65,6 +65,7 @@ def _fill(page: Page, tree: Tree, json_path: str, limits: Limits) -> None:
         _tables(page, tree, limits.rows)
     else:
         _panels(page, tree, json_path, limits.elements)
+    _profile(page, tree, limits.layers)
     if tree.verdict is not Verdict.SAME:
         _reproduce(page, tree)
     for fact in closing(tree, limits):
@@ -86,6 +87,21 @@ def _tables(page: Page, tree: Tree, most: int) -> None:
             page.text(f"{len(rows) - most:,} more in the JSON and HTML reports")
         if equal:
             page.text(equal)
+
+
+def _profile(page: Page, tree: Tree, most: int) -> None:
+    """How far apart the sides are, a line a layer."""
+    if tree.profile is None or not tree.profile.rows or not most:
+        return
+    lines = profiling.layer_lines(tree.profile)
+    shown, heads = profiling.chosen(lines, most), profiling.heads(tree.profile)
+    page.gap()
+    rows = [profiling.cells(line, tree.profile.judged) for line in shown]
+    page.table(heads, rows, right=len(heads) - 1)
+    if len(lines) > len(shown):
+        left = wording.counted(len(lines) - len(shown), "more layer")
+        page.text(f"{left} in the JSON and HTML reports")
+    page.gap()
 
 
 def _reproduce(page: Page, tree: Tree) -> None:

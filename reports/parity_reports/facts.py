@@ -10,20 +10,22 @@ from dataclasses import dataclass
 
 from parity.status import Verdict
 from parity.tree import CONTAMINATED, Birth, Tree
-from parity_reports import isolating, why, wording
+from parity_reports import isolating, profiling, why, wording
 from parity_reports.layout import measure
+from parity_reports.summing import order_sentence
 
 
 @dataclass(frozen=True)
 class Limits:
     """How much is told. ``groups``: of births, flips and functions that are named; ``elements``:
-    of the first key; ``rows``: of a table; ``asides``: what the reproduce line says too, and what
-    qualifies nothing."""
+    of the first key; ``rows``: of a table; ``layers``: lines of a profile, 0 for its first sentence
+    alone; ``asides``: what the reproduce line says too, and what qualifies nothing."""
 
     groups: int = 4
     elements: int = 4
     rows: int = 12
     asides: bool = True
+    layers: int = 12
 
 
 FULL = Limits()
@@ -31,10 +33,11 @@ FULL = Limits()
 STEPS = (
     FULL,
     Limits(asides=False),
-    Limits(groups=2, rows=6, asides=False),
-    Limits(groups=1, rows=4, asides=False),
-    Limits(groups=1, elements=2, rows=4, asides=False),
-    Limits(groups=1, elements=1, rows=4, asides=False),
+    Limits(groups=2, rows=6, asides=False, layers=6),
+    Limits(groups=1, rows=4, asides=False, layers=4),
+    Limits(groups=1, elements=2, rows=4, asides=False, layers=3),
+    Limits(groups=1, elements=1, rows=4, asides=False, layers=2),
+    Limits(groups=1, elements=1, rows=4, asides=False, layers=0),
 )
 
 
@@ -67,7 +70,9 @@ def _green(tree: Tree) -> Iterator[Fact]:
     yield Fact("model", wording.model_sentence(tree) if tree.run.get("model") else "")
     yield Fact("run", wording.run_sentence(tree.run))
     yield Fact("states", wording.states_sentence(tree.states))
-    yield Fact("level", _level(tree))
+    judged = tree.profile is not None and tree.profile.judged
+    yield Fact("level", _level(tree) + (f"; {wording.greedy_sentence(tree)}" if judged else ""))
+    yield from _profile(tree, FULL)
     yield from _tried(tree)
     yield from _checks(tree)
 
@@ -91,12 +96,18 @@ def _red(tree: Tree, limits: Limits) -> Iterator[Fact]:
         also = f"; {wording.greedy_sentence(tree)}" if same_tokens else ""
         yield Fact("level", _level(tree) + also)
         yield from _labelled("greedy", _flips(tree, limits))
+    yield from _profile(tree, limits)
     if limits.asides:
         yield Fact("stable", wording.stability_sentence(tree))
     yield from _tried(tree)
     yield from _checks(tree)
     if limits.asides:
         yield from _sides(tree)
+
+
+def _profile(tree: Tree, limits: Limits) -> Iterator[Fact]:
+    said = profiling.sentences(tree)
+    return _labelled("profile", said if limits.layers else said[:1])
 
 
 def _start(tree: Tree, limits: Limits) -> Iterator[Fact]:
@@ -131,6 +142,7 @@ def _cause(tree: Tree, label: str, limits: Limits, ran: bool = True) -> Iterator
     told = tree.isolation is not None and limits.groups == 1  # the tables tell more than births
     if tree.births is not None and not why.only_birth(tree) and not told:
         yield from _labelled("births", why.births_sentences(tree.births, limits.groups))
+    yield Fact("order", order_sentence(tree))
 
 
 def _ran(birth: Birth, limits: Limits) -> str:

@@ -104,6 +104,7 @@ def _said(text: str) -> Any:
 PANELS: tuple[Panel[CheckRun], ...] = (
     Panel("claims", "Claims", claims, _said("Each with what was seen.")),
     Panel("rows", "Rows", html_probes.rows, html_probes.rows_lead),
+    Panel("batches", "Batches", html_probes.batches, html_probes.batches_lead),
     Panel("rollback", "Rollback", html_probes.rollback, html_probes.rollback_lead),
     Panel("chunks", "Chunks", html_probes.chunks, html_probes.chunks_lead),
     Panel("controls", "Controls", html_probes.controls, html_probes.controls_lead),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from parity import __version__
@@ -13,12 +13,15 @@ STYLES = ("report.css", "panels.css")
 _EMPTY: Mapping[str, Any] = {"at": "", "nav": (), "steps": (), "facts": (), "about": (), "held": ""}
 
 
-def framed(template: str, context: Mapping[str, Any], json_path: str) -> str:
+def framed(
+    template: str, context: Mapping[str, Any], json_path: str, styles: Sequence[str] = ()
+) -> str:
     """A page as ASCII text. ``context``: ``who``, ``title``, ``word``, ``kind``, ``place`` and
-    ``reproduce``, and what ``template`` shows below; ``json_path``: where all of it stands."""
+    ``reproduce``, and what ``template`` shows below; ``json_path``: where all of it stands;
+    ``styles``: sheets of this page alone."""
     from markupsafe import Markup
 
-    css, js = joined_assets(*STYLES), asset("report.js")
+    css, js = joined_assets(*STYLES, *styles), asset("report.js")
     dress = {
         "policy": content_policy(css, js),
         "css": Markup(css),

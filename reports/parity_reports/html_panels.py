@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from parity.status import Level, Verdict
 from parity.tree import CONTAMINATED, Cause, KeyRow, KeyState, StatePart, Tree
-from parity_reports import wording
+from parity_reports import profiling, wording
 from parity_reports.html_elements import LISTED
 from parity_reports.html_grid import first_index
 from parity_reports.states import BORN_EQUAL, CAUSES, LOOKS, PLAIN, look, sourced_name, tally
@@ -152,10 +152,14 @@ def evidence(tree: Tree) -> list[Check]:
     if tree.verdict is not Verdict.SAME:
         return []
     counts, noun = tree.counts, wording.noun(tree)
+    judged = tree.profile is not None and tree.profile.judged
     seen = f"{wording.of(counts.same, counts.total)} {noun} equal"
     left = (counts.missing, counts.extra, counts.not_comparable)
     seen += "; {:,} missing, {:,} extra, {:,} not comparable".format(*left)
     checks = [Check(f"All {noun} compared", not any(left), seen)]
+    if judged:
+        said = profiling.summary_sentence(tree)
+        checks = [Check("Every field within its bound", True, said)]
     if tree.stability is not None and wording.repeatable(tree):
         runs = wording.counted(tree.stability.runs, "run")
         checks.append(Check("Repeatable", True, f"{runs}, each with the bytes of the first"))
@@ -168,7 +172,7 @@ def evidence(tree: Tree) -> list[Check]:
         text = f"{wording.of(view.equal, view.total)} parts equal, {view.rows:,} rows in all"
         checks.append(Check(f"State {view.when}", view.equal == view.total, text))
     ref, dut = tree.ref.get("weights"), tree.dut.get("weights")
-    if ref and dut:
+    if ref and dut and (ref == dut or not judged):
         both = f"digest {ref} on both sides" if ref == dut else f"ref {ref} dut {dut}"
         checks.append(Check("Weights", ref == dut, both))
     if tree.greedy:

@@ -112,6 +112,25 @@ def _remark(block: Record) -> str:
     return "" if block["how"] == PLAIN else str(block["how"])
 
 
+def batches(run: CheckRun) -> Markup | None:
+    """Every batch of isodiff --batch, then every sequence in one."""
+    found = [one for record in records(run, "batches") for one in record["batches"]]
+    if not found:
+        return None
+    rows = [(one, [mate for mate in one["mates"] if _apart(mate)]) for one in found]
+    every = [(one, mate) for one in found for mate in one["mates"]]
+    return _made("batches_table", rows, every, LISTED, SHOWN)
+
+
+def _apart(mate: Record) -> bool:
+    return bool(mate["keys"] or mate["logits"])
+
+
+def batches_lead(run: CheckRun) -> str:
+    """What each is held against."""
+    return "B sequences of one batch, each held against itself alone."
+
+
 def rollback(run: CheckRun) -> Markup | None:
     """The table of rollback by M; below it every check and every rule."""
     found = records(run, "grid")
@@ -165,6 +184,8 @@ def cost(run: CheckRun) -> Markup | None:
 
 def cost_lead(run: CheckRun) -> str:
     """What was timed."""
+    if records(run, "batches"):
+        return "A batch of M copies and the sequence alone M times, both without a tap."
     return "One forward of M rows and M single steps, both without a tap; the best of a few rounds."
 
 

@@ -14,7 +14,15 @@ from parity import __version__
 from parity.presenting import Options, require_consistent, write_text
 from parity.status import Verdict
 from parity.tree import Tree
-from parity_reports import html_data, html_key, html_map, html_repeats, html_why, wording
+from parity_reports import (
+    html_data,
+    html_key,
+    html_map,
+    html_profile,
+    html_repeats,
+    html_why,
+    wording,
+)
 from parity_reports import html_panels as panels
 from parity_reports import html_sections as sections
 from parity_reports.html_elements import LISTED
@@ -46,6 +54,13 @@ PANELS: tuple[Panel[Tree], ...] = (
         _said("What was checked, and what was seen."),
         above=True,
     ),
+    Panel(
+        "profile",
+        "Profile",
+        html_profile.profile,
+        html_profile.profile_lead,
+        above=True,
+    ),
     Panel("repeats", "Repeats", html_repeats.repeats, html_repeats.repeats_lead, above=True),
     Panel(
         "states",
@@ -63,6 +78,7 @@ PANELS: tuple[Panel[Tree], ...] = (
     ),
     Panel("key", "Key", html_key.key_section, html_key.key_lead),
     Panel("births", "Births", sections.births, sections.births_lead),
+    Panel("orders", "Order of the sums", sections.orders, _said(sections.ORDERS_LEAD)),
     Panel("isolation", "Isolation", sections.isolation, sections.isolation_lead),
     Panel(
         "states",

@@ -12,9 +12,12 @@ from parity_reports import html_why, wording
 from parity_reports.html_elements import LISTED
 from parity_reports.html_key import key_panel
 from parity_reports.html_shell import fragment
+from parity_reports.summing import HEADS, order_rows
 
 if TYPE_CHECKING:
     from markupsafe import Markup
+
+ORDERS_LEAD = "Revealed by probes of each side's own op; what no probe reaches is said so."
 
 
 def evidence(tree: Tree) -> Markup | None:
@@ -62,6 +65,12 @@ def births_lead(tree: Tree) -> str:
     """What naming them cost."""
     view = html_why.births_view(tree)
     return "" if view is None else view.cost
+
+
+def orders(tree: Tree) -> Markup | None:
+    """Both sides' trees of the sums behind the births."""
+    rows = order_rows(tree)
+    return _made("orders_table", HEADS, rows) if rows else None
 
 
 def isolation(tree: Tree) -> Markup | None:

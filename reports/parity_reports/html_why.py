@@ -84,7 +84,8 @@ def cause_line(tree: Tree) -> str:
 
 def reasons(tree: Tree) -> list[Fact]:
     """The lines under the verdict: what is known of the cause, or what was run."""
-    if tree.verdict is Verdict.NOT_RUN:
+    agreed = tree.verdict is Verdict.SAME and tree.profile is not None and tree.profile.judged
+    if agreed or tree.verdict is Verdict.NOT_RUN:
         return []
     if tree.verdict is Verdict.SAME and tree.first is None:
         facts = run_facts(tree)

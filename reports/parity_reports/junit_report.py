@@ -15,7 +15,7 @@ from parity.comparison.compare import exit_status
 from parity.presenting import Options, require_consistent, write_text
 from parity.status import ExitStatus, Verdict
 from parity.tree import Births, KeyRow, KeyState, Tree
-from parity_reports import isolating, why, wording
+from parity_reports import isolating, profiling, why, wording
 from parity_reports.junit_xml import FAILED, PASSED, RUN, SKIPPED, Case, document
 from parity_reports.states import sourced_name, state_name
 from parity_reports.values import parse_key
@@ -156,6 +156,7 @@ def _causes(tree: Tree) -> dict[str, str]:
         "births.cost": why.cost_sentence(tree.births, None if decode is None else decode.births),
         "stability": wording.stability_sentence(tree),
         "repro": tree.repro,
+        "profile": "; ".join(profiling.sentences(tree)),
     }
     if decode is not None:
         facts |= {"decode.cause": why.cause_sentence(decode)}

@@ -12,11 +12,12 @@ from typing import TextIO
 from parity.presenting import Options, require_consistent, write_text
 from parity.status import Verdict
 from parity.tree import CONTAMINATED, Birth, Births, KeyRow, Tree
-from parity_reports import isolating, why, wording
+from parity_reports import isolating, profiling, why, wording
 from parity_reports.axes import leading_axis
 from parity_reports.facts import Fact, closing, facts
 from parity_reports.markdown_text import code, fence, prose, spans, table
 from parity_reports.states import sourced_name
+from parity_reports.summing import HEADS, order_rows
 
 ROWS = 12  # of one list
 
@@ -41,8 +42,10 @@ def render(tree: Tree, json_path: str = "") -> str:
     lines += _steps(tree)
     lines += reproduce(tree.reproduce, wording.replay_command(tree))
     lines += fact_table([*told, *closing(tree)])
+    lines += _profile(tree, rest)
     lines += _first_key(tree)
     lines += _births(tree, rest)
+    lines += _orders(tree, rest)
     lines += _tried(tree, rest)
     return "\n".join(lines).rstrip("\n") + "\n"
 
@@ -91,6 +94,20 @@ def _steps(tree: Tree) -> list[str]:
     return ["Next:", "", *fence(steps), ""] if steps else []
 
 
+def _profile(tree: Tree, rest: str) -> Iterator[str]:
+    """How far apart the sides are, a line a layer."""
+    if tree.profile is None or not tree.profile.rows:
+        return
+    lines, judged = profiling.layer_lines(tree.profile), tree.profile.judged
+    shown = profiling.chosen(lines, ROWS)
+    rows = [[prose(text) for text in profiling.cells(line, judged)[:-1]] for line in shown]
+    places = [code(profiling.place_of(line.worst) or "nowhere") for line in shown]
+    heads = profiling.heads(tree.profile)
+    yield from table(heads, [(*row, place) for row, place in zip(rows, places, strict=True)])
+    yield ""
+    yield from more(len(shown), len(lines), f"layers {rest}")
+
+
 def _first_key(tree: Tree) -> Iterator[str]:
     """The first key with both sides, and how its elements differ."""
     shown, names = wording.compared(tree)
@@ -128,6 +145,17 @@ def _births(tree: Tree, rest: str) -> Iterator[str]:
         yield from more(min(ROWS, len(births.found)), len(births.found), rest)
         if not births.complete:
             yield from (prose(why.incomplete_sentence(births)), "")
+
+
+def _orders(tree: Tree, rest: str) -> Iterator[str]:
+    """How both sides add where differences begin."""
+    rows = order_rows(tree)
+    if rows:
+        yield from ("Both sides add:", "")
+        cells = [(code(key), *map(prose, texts)) for key, *texts in rows[:ROWS]]
+        yield from table(HEADS, cells)
+        yield ""
+        yield from more(min(ROWS, len(rows)), len(rows), rest)
 
 
 def _birth_table(births: Births) -> list[str]:

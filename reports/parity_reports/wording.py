@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Mapping
 
 from parity.comparison.compare import exit_status
+from parity.profiles import BOUND, TIMES, UNEXPECTED
 from parity.status import ExitStatus, Level, Verdict
 from parity.tree import (
     CONTAMINATED,
@@ -98,7 +99,7 @@ def quiet_line(tree: Tree) -> str:
         facts = [f"{of(counts.same, counts.total)} {noun(tree)}", f"level {tree.level}"]
         facts += [repeatable(tree)] if repeatable(tree) else []
         if tree.first is not None:
-            facts.append(f"first difference {tree.first}")
+            facts.append(_agreement(tree) or f"first difference {tree.first}")
     else:
         facts = [_text(_where(tree, at=""))]
         asked = ", which was asked for" if is_enough(tree) else ""
@@ -198,7 +199,10 @@ def inputs_sentence(tree: Tree) -> str:
 
 def control_sentence(control: Control) -> str:
     """``fired: 1 ULP at t34_l19_qrope element 12, found at that key``."""
-    if control.kind == DUMP_LEVEL:
+    if control.unit == BOUND:
+        seen = ", in the value it gave" if control.kind == DUMP_LEVEL else ""
+        planted = f"{TIMES} times the bound at {control.key}{seen}"
+    elif control.kind == DUMP_LEVEL:
         planted = f"dump level, one digit changed at {control.key}"
     else:
         planted = f"{counted(1, control.unit)} at {control.key}"
@@ -402,8 +406,16 @@ def _place(tree: Tree) -> list[Span]:
     if tree.level is Level.BIT:
         told = repeatable(tree)
         return [(f"{told}, {equal}, bit for bit" if told else f"{equal}, bit for bit", "")]
+    if _agreement(tree):
+        return [(f"at level {tree.level}, {_agreement(tree)}", "")]
     spans: list[Span] = [(f"at level {tree.level}, not bit for bit: {equal}", "")]
     return [*spans, (", first difference ", ""), (tree.first, "key")] if tree.first else spans
+
+
+def _agreement(tree: Tree) -> str:
+    """What a pair agrees in that was judged by its profile; "" of any other."""
+    judged = tree.profile is not None and tree.profile.judged
+    return f"{UNEXPECTED}: every field within its bound" if judged else ""
 
 
 def _where(tree: Tree, at: str = "first at ") -> list[Span]:

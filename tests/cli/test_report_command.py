@@ -43,7 +43,7 @@ def saved(folder: Path, tree: Tree, version: int = VERSION) -> Path:
 
 def older(body: dict[str, Any], version: int) -> dict[str, Any]:
     """A body without what that version did not have."""
-    new = {3: [], 2: ["baseline"]}
+    new = {4: [], 3: ["profile"], 2: ["profile", "baseline"]}
     new[1] = [*new[2], "births", "stability", "margins", "isolation", "repro"]
     kept = {name: part for name, part in body.items() if name not in new[version]}
     if version == 1:
@@ -51,7 +51,7 @@ def older(body: dict[str, Any], version: int) -> dict[str, Any]:
         if kept["decode"] is not None:
             kept["decode"] = older(kept["decode"], version)
             kept["decode"].pop("version", None)
-    elif kept["stability"] is not None:
+    elif version == 2 and kept["stability"] is not None:
         kept["stability"].pop("places", None)
     return {**kept, "version": version} if "version" in body else kept
 
@@ -162,7 +162,7 @@ def test_red_a_format_that_nobody_has(tmp_path: Path) -> None:
 # --- older and newer files ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, 2, 3])
 @pytest.mark.parametrize("name", ["green", "red", "contaminated", "not_run"])
 def test_an_older_file_gives_the_same_reports(tmp_path: Path, version: int, name: str) -> None:
     """Trees of which version 1 knew all there is."""
@@ -178,14 +178,14 @@ def test_an_older_file_gives_the_same_reports(tmp_path: Path, version: int, name
     assert made[old] == made[new]
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, 2, 3])
 def test_a_file_that_an_older_parity_wrote(tmp_path: Path, version: int) -> None:
     """Files of ``parity diff --dut cpu:exact+libm_exp --prefill ref --n 1``, as written then."""
     path = FIXTURES / f"tree_version_{version}.json"
     result = run_cli("report", str(path), *outputs(tmp_path, *OPTIONS))
     assert result.status == 1
     lines = result.stdout.splitlines()
-    born = ", born here" if version == 2 else ""
+    born = ", born here" if version > 1 else ""
     assert lines[0] == f"DIVERGED  first at t32_l0_attn{born}, decode only"
     assert any(line.startswith("     [1, 12]  3d93c837  +7.21592233e-02") for line in lines)
     assert len(held(tmp_path)) == len(OPTIONS)

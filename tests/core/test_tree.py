@@ -84,7 +84,7 @@ def test_types_survive_json() -> None:
 def test_the_json_names_its_format_and_version() -> None:
     body = json.loads(full().to_json())
     assert list(body)[:2] == ["format", "version"]
-    assert (body["format"], body["version"]) == ("parity-divergence", 3)
+    assert (body["format"], body["version"]) == ("parity-divergence", 4)
 
 
 def without(name: str) -> str:
@@ -101,7 +101,7 @@ DAMAGED = {
     "not JSON": ("{", "not JSON"),
     "a list": ("[]", "not a parity-divergence file"),
     "another format": (with_value("format", "x"), "not a parity-divergence file"),
-    "another version": (with_value("version", 4), "version 4"),
+    "another version": (with_value("version", 5), "version 5"),
     "no verdict": (without("verdict"), "damaged"),
     "unknown verdict": (with_value("verdict", "fine"), "damaged"),
     "unknown field": (with_value("more", 1), "damaged"),

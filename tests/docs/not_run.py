@@ -4,6 +4,7 @@ GPU = "needs an NVIDIA GPU"
 NVCC = "is compiled by tests/engines/cuda/test_header_compiles.py"
 MINUTES = "takes minutes"
 INSTALLS = "installs packages"
+BITS = "shows the bits of the machine that the page names"
 
 _REASONS = {
     GPU: {
@@ -28,9 +29,22 @@ _REASONS = {
             "$ python tests/bench/capture.py --engine cpu --model moe-48 --rounds 12",
         ),
         "docs/stress.md": ("$ just stress",),
+        "docs/torch.md": ("$ python scripts/torch_example.py --device cpu",),
         "docs/study.md": (
             "$ just study",
             "$ just study --tools PYTHON",
+        ),
+    },
+    BITS: {
+        "docs/torch.md": (
+            "$ parity isodiff --engine hf:dense-tiny,device=cpu --m 5 --pos 33:33",
+            "$ parity isodiff --engine hf:dense-tiny,device=cpu,dtype=bf16 --m 5 --pos 33:33",
+            "$ parity isodiff --engine hf:dense-tiny,device=cpu,dtype=f16 --m 5 --pos 33:33",
+            "$ parity diff --ref hf:dense-tiny,device=cpu,attn=eager"
+            " --dut hf:dense-tiny,device=cpu,attn=sdpa --n 2",
+            "$ parity diff --ref hf:dense-tiny,device=cpu"
+            " --dut hf:dense-tiny,device=cpu,dtype=bf16 --n 2 --profile",
+            "$ parity isodiff --batch --engine hf:dense-tiny,device=cpu,dtype=f16 --m 2,3 --pos 33",
         ),
     },
     INSTALLS: {

@@ -17,17 +17,22 @@ from parity.testing import PROMISES, ConformanceError, engine_conformance
 from parity.variants import TIERS
 from parity_cpu import Engine as CpuEngine
 from parity_cuda import CudaEngine, EmuEngine
-from tests.engines import broken_elementary, broken_late, broken_promises
+from tests.engines import broken_batches, broken_elementary, broken_late, broken_promises
 from tests.engines.broken_capabilities import LengthAlone
 from tests.engines.broken_promises import Broken
 
 NAMES = [check.__name__ for check, _ in PROMISES]
 # A kernel calls the functions it was compiled with, no others.
+# Neither engine batches unrelated sequences.
+ON_CPU = [f"{name}: not offered (batch)" if name.startswith("batch_") else name for name in NAMES]
 ON_DEVICE = [
-    f"{name}: not offered (borrow)" if name.startswith("borrow_") else name for name in NAMES
+    f"{name}: not offered (borrow)" if name.startswith("borrow_") else name for name in ON_CPU
 ]
-BROKEN = [*broken_promises.BROKEN, *broken_elementary.BROKEN, *broken_late.BROKEN]
-KEPT = [(CpuEngine, NAMES), (EmuEngine, ON_DEVICE)]
+BROKEN = [
+    *(*broken_promises.BROKEN, *broken_elementary.BROKEN, *broken_late.BROKEN),
+    *broken_batches.BROKEN,
+]
+KEPT = [(CpuEngine, ON_CPU), (EmuEngine, ON_DEVICE), (broken_batches.Batched, NAMES)]
 SMALL = SyntheticModel(
     replace(
         preset("moe-tiny"),
@@ -116,13 +121,14 @@ def test_capabilities_that_are_not_offered_are_named() -> None:
         "elementary_is_a_function: not offered (elementary)",
         "borrow_computes_with_what_is_given: not offered (borrow)",
         "rows_equal_steps: not offered (rows)",
+        "batch_keeps_sequences_apart: not offered (batch)",
         "rollback_restores: not offered (rollback)",
         "counters_count: not offered (counters)",
     ]
 
 
 def test_every_promise_is_documented_and_has_a_break() -> None:
-    assert len(NAMES) == len(set(NAMES)) == 20
+    assert len(NAMES) == len(set(NAMES)) == 21
     for check, _ in PROMISES:
         assert getattr(testing, check.__name__) is check
         assert len(inspect.getdoc(check) or "") > 60
@@ -143,14 +149,14 @@ def test_red(broken: Broken) -> None:
 
 def test_red_what_is_recurrent_is_not_rolled_back() -> None:
     """Only a model with recurrent state can show it."""
-    assert engine_conformance(LengthAlone, model=SMALL) == NAMES
+    assert engine_conformance(LengthAlone, model=SMALL) == ON_CPU
     with pytest.raises(ConformanceError, match="rollback to 0: state part l0_") as raised:
         engine_conformance(LengthAlone, model=HYBRID)
     assert raised.value.promise == "rollback_restores"
 
 
 def test_the_unchanged_engine_passes_on_the_small_model() -> None:
-    assert engine_conformance(CpuEngine, model=SMALL) == NAMES
+    assert engine_conformance(CpuEngine, model=SMALL) == ON_CPU
 
 
 def test_an_engine_that_is_not_here_is_not_run() -> None:

@@ -9,7 +9,7 @@ import pytest
 from parity.testing import PROMISES, ConformanceError, engine_conformance
 from tests.programs.specs import EXAMPLE, HERE, twin
 
-LACKED = ("capture", "inject", "replay", "trace", "elementary", "borrow")  # no program can
+LACKED = ("capture", "inject", "replay", "trace", "elementary", "borrow", "batch")  # no program can
 SERVED = f"exec:{sys.executable} {HERE / 'served.py'} tests.fixtures.engine_v1:Engine"
 
 

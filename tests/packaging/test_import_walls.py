@@ -7,22 +7,25 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 DEVICE = {"cupy", "cupy_backends", "cuda"}
+LIBRARY = {"torch", "transformers"}
+ENGINES = {"parity_cpu", "parity_cuda", "parity_torch"}
+OTHERS = {"parity_probes", "parity_reports"}
 PRESENT = {"pandas", "rich", "jinja2"}
 # Package folder -> what its modules may not import: at module level, in a function or for types.
 FORBIDDEN = {
     "parity": {
-        "parity_cpu",
-        "parity_cuda",
-        "parity_probes",
-        "parity_reports",
+        *ENGINES,
+        *OTHERS,
         "numba",
         *DEVICE,
+        *LIBRARY,
         *PRESENT,
     },
-    "engines/parity_cpu": {"parity_cuda", "parity_probes", "parity_reports", *DEVICE, *PRESENT},
-    "engines/parity_cuda": {"parity_cpu", "parity_probes", "parity_reports", *PRESENT},
-    "probes/parity_probes": {"parity_cpu", "parity_cuda", "parity_reports", *DEVICE, *PRESENT},
-    "reports/parity_reports": {"parity_cpu", "parity_cuda", "parity_probes", "numba", *DEVICE},
+    "engines/parity_cpu": {*ENGINES - {"parity_cpu"}, *OTHERS, *DEVICE, *LIBRARY, *PRESENT},
+    "engines/parity_cuda": {*ENGINES - {"parity_cuda"}, *OTHERS, *LIBRARY, *PRESENT},
+    "engines/parity_torch": {*ENGINES - {"parity_torch"}, *OTHERS, *DEVICE, *PRESENT},
+    "probes/parity_probes": {*ENGINES, "parity_reports", *DEVICE, *LIBRARY, *PRESENT},
+    "reports/parity_reports": {*ENGINES, "parity_probes", "numba", *DEVICE, *LIBRARY},
 }
 # What a module may name in its types alone: the public API gives data frames.
 TYPED = {"parity/divergence.py": {"pandas"}}

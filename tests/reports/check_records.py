@@ -20,11 +20,12 @@ HEX = "0123456789abcdef" * 4
 def probe(name: str, **parts: Any) -> Record:
     """A file of isodiff, rollback or chunks that holds nothing but ``parts``."""
     return {
-        **{"format": "parity-probe", "version": 4, "name": name, "verdict": "same"},
+        **{"format": "parity-probe", "version": 5, "name": name, "verdict": "same"},
         **{"headline": "24 of 24", "facts": [["engine", "cpu"], ["model", "moe-tiny"]]},
         **{"lines": [], "first": None, "failing": "", "compared": 1104, "brief": "", "table": []},
         **{"costs": [], "about": {}, "claim": "row m has the bits of M single steps"},
         **{"blocks": [], "grid": None, "drafts": [], "rules": [], "fed": [], "controls": []},
+        **{"batches": [], "moved": None, "smallest": None, "again": None},
         **{"command": f"parity {name} --m 2", "reproduce": f"parity {name} --m 2 --seed 7"},
         **{"seconds": 1.5, **parts},
     }
@@ -107,6 +108,52 @@ def chunks() -> Record:
             {"seed": 7, "size": 100, "way": "rows", "refused": "100 rows in one forward"},
         ],
         controls=[{"name": "a planted fault", "fired": True, "text": "fired"}],
+        about=ABOUT,
+    )
+
+
+def batch() -> Record:
+    """Diverged: B = 2, ragged: the padded sequence differs; B = 3, other prompts: one leaks."""
+
+    def mate(index: int, length: int, padding: int = 0, **parts: Any) -> Record:
+        sizes = {"index": index, "length": length, "padding": padding, "compared": 184}
+        return {**sizes, **{"logits": 0, "keys": 0, "first": None}, **parts}
+
+    def one(b: int, neighbours: str, place: int, mates: list[Record], **parts: Any) -> Record:
+        head = {"seed": 7, "b": b, "neighbours": neighbours, "place": place, "mates": mates}
+        rest = {"verdict": "same", "contents": None, "asked": True, "telling": False}
+        return {**head, **rest, **parts}
+
+    red = {"logits": 1003, "keys": 92, "first": "t0_l0_attn"}
+    key, logits = (
+        {"what": what, "dtype": "bf16", "differ": 3, "total": 64, "ulp": 2, "largest": 0.5}
+        for what in ("t0_l0_attn", "logits")
+    )
+    return probe(
+        "batch",
+        **{"verdict": "diverged", "headline": "B = 2, ragged, sequence 0; first key t0_l0_attn"},
+        **{"first": "t0_l0_attn", "smallest": 2},
+        batches=[
+            one(2, "copies", 0, [mate(0, 5), mate(1, 5)]),
+            one(2, "other prompts", 1, [mate(0, 5), mate(1, 5)], contents="", asked=False),
+            one(
+                *(2, "ragged", 0, [mate(0, 5, 82, **red), mate(1, 87)]),
+                **{"verdict": "diverged", "telling": True},
+            ),
+            one(
+                *(3, "other prompts", 0, [mate(0, 5), mate(1, 5), mate(2, 5)]),
+                **{"verdict": "diverged", "contents": "t1_l0_k"},
+            ),
+            one(4, "ragged", 3, [mate(3, 5, 82)], verdict="not_run"),
+        ],
+        moved={
+            **{"first": key, "logits": logits, "rows": 12, "flipped": 1, "at_risk": 2},
+            "closest": "B = 2",
+        },
+        again={
+            **{"settings": "invariant=on", "verdict": "same", "headline": "B = 2: 4 of 4"},
+            **{"first": None, "smallest": None},
+        },
         about=ABOUT,
     )
 
@@ -261,6 +308,7 @@ ALL = {
     "isodiff and rollback": [isodiff(), rollback()],
     "rollback": [rollback()],
     "chunks": [chunks()],
+    "batch": [batch()],
     "ladder": [ladder()],
     "gate": [gate()],
     "refused gate": [refused_gate()],

@@ -29,8 +29,11 @@ from tests.reports import check_runs, html_page, trees
 FOLDER = Path(__file__).parent / "golden"
 WIDTHS = {"": 80, "_60": 60, "_200": 200}
 # One tree a verdict, and those that hold what no other one does.
-SHOWN = ("green", "explained", "decode_explained", "isolated", "not_run", "shaky", "tensor_files")
-PAGES = ("green", "explained", "not_run")
+SHOWN = (
+    *("green", "explained", "decode_explained", "isolated", "not_run", "shaky", "tensor_files"),
+    *("agreed", "beyond"),
+)
+PAGES = ("green", "explained", "not_run", "agreed", "beyond")
 PRESENTERS: dict[str, Callable[[], Presenter]] = {
     "csv": CsvReport,
     "json": JsonReport,

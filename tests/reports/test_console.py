@@ -248,7 +248,7 @@ def test_red_contradiction_is_refused(tree: Tree, quiet: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in trees.ALL if name not in ("green", "two_column", "stable")]
+    "name", [name for name in trees.ALL if name not in ("green", "two_column", "stable", "agreed")]
 )
 def test_no_other_verdict_holds_the_word_same(name: str) -> None:
     assert "SAME" not in show(trees.ALL[name]())

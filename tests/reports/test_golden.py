@@ -18,7 +18,7 @@ PLANTED = {
     "explained.txt": ("3e0e01e2", "3e0e01e3"),
     "explained_q.txt": ("born here", "born"),
     "explained.csv": ("born here", "inherited"),
-    "explained.json": ('"version": 3', '"version": 4'),
+    "explained.json": ('"version": 4', '"version": 5'),
     "explained.xml": ('failures="4"', 'failures="0"'),
     "explained.md": ("| `t33_l8_act` |", "| t33_l8_act |"),
     "explained.github": ("::error", "::notice"),

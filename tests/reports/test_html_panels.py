@@ -33,6 +33,7 @@ PANELS = {
     ],
     "rollback": ["rollback", "controls", "provenance"],
     "chunks": ["chunks", "controls", "provenance"],
+    "batch": ["batches", "provenance"],
     "ladder": ["ladder", "provenance"],
     "gate": ["claims", "equality", "timing", "decision", "provenance"],
     "refused gate": ["claims", "equality", "decision", "provenance"],
@@ -93,6 +94,7 @@ GONE = {
     "provenance": ("isodiff", without("about", by={})),
     "rollback": ("rollback", without("grid", by=None)),
     "chunks": ("chunks", without("fed", by=[])),
+    "batches": ("batch", without("batches", by=[])),
     "ladder": ("ladder", None),
     "equality": ("gate", without("equality", by=[])),
     "timing": ("gate", without("statistics", "all", by=None)),
@@ -137,6 +139,7 @@ def test_red_a_panel_that_is_always_there_is_seen(
 
 
 WORDS = {
+    "batch": ("Diverged", "bad", "B = 2, ragged, sequence 0; first key t0_l0_attn"),
     "isodiff": ("Diverged", "bad", "M = 3, pos 34, col 1; first key t35_l0_attn"),
     "ladder": ("Same", "good", "exact: 2,024 of 2,024 keys equal, 12 of 12 tokens"),
     "gate": ("Default", "good", "cuda+two_pass against cuda: equal and faster"),

@@ -36,6 +36,8 @@ def pages(folder: Path) -> dict[str, str]:
         "33 rows": render(run_of(folder, [wide])),
         "repeats": html_report.render(tree),
         "isolated": html_report.render(trees.isolated()),
+        "agreed": html_report.render(trees.agreed()),
+        "beyond": html_report.render(trees.beyond()),
     }
 
 

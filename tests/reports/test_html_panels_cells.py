@@ -367,3 +367,22 @@ def test_no_panel_of_another_file(tmp_path: Path) -> None:
     for kind, names in own.items():
         assert set(tables(page(tmp_path, *made.ALL[kind]))) == names
     assert isinstance(run_of(tmp_path, made.ALL["gate"]), CheckRun)
+
+
+def test_batches_are_listed_with_what_differs(tmp_path: Path) -> None:
+    found = tables(page(tmp_path, made.batch()))
+    assert set(found) == {"by-batch", "sequences", "sides"}
+    head = ["B", "Neighbours", "Index", "Sequences that differ", "First key", "Neighbours' tokens"]
+    assert found["by-batch"][0].texts == head
+    assert [row.texts for row in found["by-batch"][1:]] == [
+        ["2", "copies", "0", "equal", "", "not compared"],
+        ["2", "other prompts tried", "1", "equal", "", "equal"],
+        ["2", "ragged", "0", "1 of 2", "t0_l0_attn", "not compared"],
+        ["3", "other prompts", "0", "equal", "", "t1_l0_k changes"],
+        ["4", "ragged", "3", "not comparable", "", "not compared"],
+    ]
+    every = [row.texts for row in found["sequences"][1:]]
+    assert len(every) == 10
+    red = ["7", "2", "ragged", "0", "0", "5", "82", "1,003", "92 of 184", "t0_l0_attn"]
+    assert every[4] == red
+    assert every[5] == ["7", "2", "ragged", "0", "1", "87", "0", "0", "0 of 184", "none"]

@@ -28,6 +28,7 @@ from parity.tree import (
     Tree,
     Trial,
 )
+from tests.reports.profiles import profile, profile_beyond
 
 FIELDS = ("nrm", "kraw", "knorm", "k", "ks", "v", "vs", "qrope", "attn", "ores", "x")
 TYPES = {"ks": "f32[2]", "vs": "f32[2]", "k": "int8[2,32]", "v": "int8[2,32]", "attn": "f32[4,32]"}
@@ -445,6 +446,36 @@ def shaky() -> Tree:
     return replace(unstable(), reason="dut differs from itself at t33_l4_x", stability=found)
 
 
+def agreed() -> Tree:
+    """SAME at level greedy: sides of different arithmetic, every field within its bound."""
+    return replace(
+        red(),
+        verdict=Verdict.SAME,
+        **{"level": Level.GREEDY, "level_asked": Level.GREEDY},
+        ref={**REF, "spec": "hf", "engine": "parity_torch", "tier": "library"},
+        dut={**REF, "spec": "cpu"},
+        **{"inputs": [], "states": [], "elements": None, "profile": profile()},
+        stability=Stability(2),
+        control=Control("inject", True, "t34_l7_x", "t34_l7_x", 12, "bound"),
+        notes=["only the ref has l7_ores (4 keys, not judged)"],
+        reproduce="parity diff --ref hf --dut cpu --model moe-48 --weights f32",
+    )
+
+
+def beyond() -> Tree:
+    """DIVERGED: of the same pair one field lies beyond its bound, and a choice flips."""
+    return replace(
+        agreed(),
+        verdict=Verdict.DIVERGED,
+        reason="bits not expected, outside the bound",
+        elements=elements(),
+        control=None,
+        profile=profile_beyond(FIRST, "l7_attn"),
+        greedy=[(33, 88, 12)],
+        margins=[Margin(33, 88, 12, 40, 3, 51, 9, False, "ref 88 over 12 by 40 ULP")],
+    )
+
+
 ALL = {
     "green": green,
     "red": red,
@@ -462,5 +493,7 @@ ALL = {
     "isolated": isolated,
     "stable": stable,
     "shaky": shaky,
+    "agreed": agreed,
+    "beyond": beyond,
 }
 assert set(FIELDS) <= set(LAYER_FIELDS)
