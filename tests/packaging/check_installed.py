@@ -30,7 +30,8 @@ def test_baseline(parity_baseline):
     parity_baseline.check(array)
 """
 WHERE = (
-    "import parity, parity_cpu, parity_cuda, parity_probes, parity_reports as r; print(r.__file__)"
+    "import parity, parity_cpu, parity_cuda, parity_torch, parity_probes, parity_reports as r\n"
+    "print(r.__file__)"
 )
 
 

@@ -11,6 +11,7 @@ PACKAGES = {
     "parity": "parity",
     "parity_cpu": "engines/parity_cpu",
     "parity_cuda": "engines/parity_cuda",
+    "parity_torch": "engines/parity_torch",
     "parity_probes": "probes/parity_probes",
     "parity_reports": "reports/parity_reports",
 }

@@ -1,4 +1,4 @@
-"""The wheel holds the five packages and nothing else at its top level."""
+"""The wheel holds the six packages and nothing else at its top level."""
 
 import shutil
 import subprocess
@@ -42,7 +42,7 @@ def change_packages(root: Path, new: str) -> None:
     (root / "pyproject.toml").write_text(text[:start] + new + text[end:])
 
 
-def test_wheel_holds_five_packages_and_all_their_sources(tree: Path, tmp_path: Path) -> None:
+def test_wheel_holds_six_packages_and_all_their_sources(tree: Path, tmp_path: Path) -> None:
     wheel = build(tree, tmp_path / "out")
     required = check_wheel.source_files(ROOT)
     assert "parity_cuda/kernels/rmsnorm.cu" in required
@@ -64,11 +64,13 @@ def test_red_package_list_cut_down(tree: Path, tmp_path: Path) -> None:
         "missing package: parity_cuda",
         "missing package: parity_probes",
         "missing package: parity_reports",
+        "missing package: parity_torch",
     ]
 
 
 def test_red_folder_shipped_as_package(tree: Path, tmp_path: Path) -> None:
-    kept = '"parity", "engines/parity_cpu", "engines/parity_cuda", "probes/parity_probes"'
+    engines = '"engines/parity_cpu", "engines/parity_cuda", "engines/parity_torch"'
+    kept = f'"parity", {engines}, "probes/parity_probes"'
     change_packages(tree, f'packages = [{kept}, "reports"]\n')
     files = check_wheel.wheel_files(build(tree, tmp_path / "out"))
     assert check_wheel.problems(files, set()) == [
