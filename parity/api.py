@@ -258,7 +258,8 @@ def compare(
         rules = None if alias is None else Path(alias)
         if isinstance(ref, str | os.PathLike) and isinstance(dut, str | os.PathLike):
             paths = Path(ref), Path(dut)
-            options = {"level": level, "alias": alias and str(alias), "partial": partial}
+            asked = None if level == "bit" else level  # what the command asks for by itself
+            options = {"level": asked, "alias": alias and str(alias), "partial": partial}
             line = _line("parity compare", [str(path) for path in paths], options)
             ask = Ask(ask.level, line, CONTROL_SEED)
             return Divergence(

@@ -50,9 +50,15 @@ def key() -> dict[str, str]:
 def launch(op: str, given: dict[str, Any]) -> dict[str, np.ndarray]:
     """Run an op, its arguments by name; the arrays as they are then."""
     run, names = _op(op)
+    # Read-only arrays would have the op compiled anew, beside the code that the engine runs.
+    arrays = {
+        name: np.require(value, requirements=["C", "W"])
+        for name, value in given.items()
+        if isinstance(value, np.ndarray)
+    }
     with threads(1):  # a probe is small: waking others takes longer than the op
-        run(*(given[name] for name in names))
-    return {name: value for name, value in given.items() if isinstance(value, np.ndarray)}
+        run(*({**given, **arrays}[name] for name in names))
+    return arrays
 
 
 @functools.cache

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from parity.errors import InputError
 from parity.model.checks import no_mark
 from parity.model.config import MODULES, ModelConfig
 from parity_torch.arrays import device_tensor, host
+from parity_torch.requirements import quiet
 
 if TYPE_CHECKING:
     import torch
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 _ARGUMENTS = ("cache", "past_key_values")  # the name of today, and of before
 _RECURRENT = re.compile(r"(s|hist)([0-9]*)")  # and the number of the state, from 1 on
+_ROWS = ("k", "v")
 _ATTRIBUTES = ("keys", "values", "cumulative_length")
 
 
@@ -110,8 +113,10 @@ class Past:
         return parts
 
     def _parts(self, layer: Any, at: int) -> list[tuple[str, np.ndarray]]:
-        if not self.length:
-            return self._empty(at)
+        return self._held(layer) if self.length else self._empty(at)
+
+    def _held(self, layer: Any) -> list[tuple[str, np.ndarray]]:
+        """The parts of a layer that has seen a token."""
         parts = []
         if getattr(layer, "keys", None) is not None:
             rows = ((name, getattr(layer, name)[0].transpose(0, 1)) for name in ("keys", "values"))
@@ -132,13 +137,28 @@ class Past:
         """The parts of a layer before any token."""
         config = self.config
         if config.family == MODULES:
-            return []
+            return [
+                (name, part[:0] if name in _ROWS else np.zeros_like(part))
+                for name, part in self._after_one[at]
+            ]
         first = next(self.module.parameters())
         if config.is_gdn(at):
             history = host(first.new_zeros(3, config.conv_dim))
             return [("s", np.zeros(config.gdn[1:], np.float32)), ("hist", history)]
         none = host(first.new_zeros(0, config.n_kv, config.head_dim))
         return [("k", none), ("v", none)]
+
+    @cached_property
+    def _after_one(self) -> list[list[tuple[str, np.ndarray]]]:
+        """By layer its parts after one token, whose forms no configuration tells: of a forward on
+        a cache of its own."""
+        import torch
+
+        cache = self._new()
+        ids = torch.zeros((1, 1), dtype=torch.long, device=next(self.module.parameters()).device)
+        with torch.no_grad(), quiet():
+            self.module(ids, **{self.argument: cache, "use_cache": True})
+        return [self._held(layer) for layer in cache.layers]
 
     def write(self, state: Mapping[str, np.ndarray]) -> None:
         """Take over what ``read`` gave."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from parity.errors import InputError
 from parity.protocol import Plan
 from parity_torch.cache import cache_argument
 from parity_torch.seen import Field, Seen
@@ -38,7 +39,14 @@ def _cached(module: Any, out: Any) -> dict[str, Any]:
     name = cache_argument(module)
     if not name:
         return {}
-    return {"use_cache": True} if out is None else {"use_cache": True, name: out[name]}
+    if out is None:
+        return {"use_cache": True}
+    if out.get(name) is None:
+        raise InputError(
+            f"hf: {type(module).__name__} is no decoder: it was asked for a cache and keeps none",
+            "give a model for causal language modelling; some are by is_decoder=true",
+        )
+    return {"use_cache": True, name: out[name]}
 
 
 def _forward(

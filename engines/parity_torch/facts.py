@@ -41,6 +41,7 @@ def facts_of(options: Options, lacks: Mapping[str, str], module: Any = None) -> 
         **({"invariant": settings_text(options.device)} if options.invariant else {}),
         PACKAGES: packages(NAMES),
         "emulated": "no",
+        "kv": options.dtype,  # not what the configuration of the same weights says for cpu
         **({} if module is None else {"map": map_text(module)}),
         **({"lacks": "; ".join(f"{name} ({why})" for name, why in lacks.items())} if lacks else {}),
     }

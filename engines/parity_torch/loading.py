@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 # No file is fetched and no code of a checkpoint is run, whatever its configuration asks for.
 LOCAL = {"local_files_only": True, "trust_remote_code": False}
+_NOT_CAUSAL = re.compile(r"Unrecognized configuration class <class '(?:\w+\.)*(\w+)'>")
 _READ_AGAIN = "check the folder with the transformers that wrote it"
 
 
@@ -139,6 +141,9 @@ def told(label: str) -> Iterator[None]:
         text, next_step = first_line(error), _READ_AGAIN
         if "attention implementation" in text:
             next_step = "leave attn out, or give attn=eager"
+        if kind := _NOT_CAUSAL.match(text):
+            text = f"transformers has no model for causal language modelling with a {kind[1]}"
+            next_step = "give a decoder, such as a Llama, GPT-2 or Qwen3"
         if "trust_remote_code" in str(error):
             text = "it needs code of its own (auto_map), which parity does not run"
         raise InputError(f"hf: {label}: {text}", next_step) from error

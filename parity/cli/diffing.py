@@ -53,7 +53,6 @@ def run_diff(
         require_new_folder(repro)
     chosen = dut or default_dut()
     specs = (typed_specs[0], parse_spec(chosen, installed))
-    run = make_run(sides=specs, **options)
     reproduce = rerun(typed) if dut else f"{rerun(typed)} --dut {chosen}"
     ask = Ask(
         Level(level or "bit"),
@@ -65,6 +64,7 @@ def run_diff(
     )
     with Progress(quiet=quiet) as progress:
         try:
+            run = make_run(sides=specs, **options)
             tree = diff_sides(specs, run, ask, progress, bisect=bisect, repro=repro, alias=alias)
         except NotRunError as error:
             write_not_run(error, (ref, chosen), reproduce, reports)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from parity.cli.probing import parse_sizes
@@ -15,11 +17,11 @@ from parity.cli.rerunning import WRITES, words_without
 from parity.errors import InputError, NotRunError
 from parity.presenting import STDOUT, Options, write_out, write_text
 from parity.progress import Progress
-from parity.registry import ORDER_REPORTS, find
+from parity.registry import ORDER_REPORTS, find, foreign_object
 
 if TYPE_CHECKING:
     from parity.order.answer import Answer
-    from parity.order.record import OrderPresenter, OrderTable
+    from parity.order.record import OrderPresenter, OrderTable, Row
     from parity.order.sums import Ask
     from parity.order.table import Study
 
@@ -27,9 +29,11 @@ MOST_OUTPUTS = 1 << 32
 MOST_ROWS = 1 << 16
 MOST_SEED = (1 << 32) - 1
 MOST_THREADS = 1 << 12
+UNEXPLAINED = "tree, not explained"
 SUFFIX, SOURCE = ".order.json", ".py"
 COPIES = 4  # of the inputs that one call keeps: as asked, turned, padded, in the op's dtype
-LEFT_OUT = WRITES | {"--out", "--loops", "--rows"}
+RECORDS = {"--out", "--rows"}
+LEFT_OUT = WRITES | RECORDS | {"--loops"}
 
 
 def run_order(
@@ -58,15 +62,19 @@ def run_order(
     orders, sources = files_of(out, batch, SUFFIX), files_of(loops, batch, SOURCE)
     paths = {"json": json_path, "html": html_path}
     reports = {name: path for name, path in paths.items() if path is not None}
-    require_writable_reports(*orders.values(), *sources.values(), *reports.values())
+    files = (*orders.values(), *sources.values(), *reports.values())
+    require_writable_reports(*files, inputs=_own_source(ask))
     require_room(ask, max(batch))
     with Progress(quiet=quiet) as progress:
         found = study(ask, batch, seed=seed, outputs=outputs, progress=progress)
-    kept, unkept = _write_orders(found, orders, rows, seed)
-    looped, unlooped = _write_loops(found, sources)
+    kept, unkept, changed = _write_orders(found, orders, rows, seed)
+    looped, unlooped = _write_loops(
+        found, {size: path for size, path in sources.items() if size not in changed}
+    )
     table = replace(
         found.table,
-        reproduce=shlex.join(words_without(typed, LEFT_OUT)),
+        rows=[_unexplained(row, changed.get(row.M)) for row in found.table.rows],
+        reproduce=shlex.join(words_without(typed, LEFT_OUT - RECORDS if changed else LEFT_OUT)),
         written=kept + looped,
         notes=unkept + unlooped,
     )
@@ -101,6 +109,16 @@ def make_ask(
         threads=threads or 0,
         options=parse_op(op),
     )
+
+
+def _own_source(ask: Ask) -> list[Path]:
+    """The file of a function of the user's own, which nothing may be written over."""
+    module, colon, _ = ask.name.partition(":")
+    if not colon:
+        return []
+    foreign_object(ask.name, "op", "a function")
+    source = getattr(sys.modules.get(module), "__file__", None)
+    return [Path(source)] if source else []
 
 
 def parse_batch(sizes: str) -> tuple[int, ...]:
@@ -165,20 +183,34 @@ def _write(found: OrderTable, reports: dict[str, str], quiet: bool) -> None:
 
 def _write_orders(
     found: Study, files: dict[int, str], rows: int, seed: int
-) -> tuple[list[str], list[str]]:
-    """An order file for each M that has a tree, one without would replay other bits: the files, and
-    what is said of the others."""
+) -> tuple[list[str], list[str], dict[int, str]]:
+    """An order file for each M that has a tree, one without would replay other bits: the files,
+    what is said of the others, and by M why rows that were asked later are not the tree's."""
     from parity.order.file import to_text
 
-    written, notes = [], []
+    written: list[str] = []
+    notes: list[str] = []
+    changed: dict[int, str] = {}
     for size, path in files.items():
         if not found.answers[size].green:
             notes.append(f"no order file for M = {size}: {found.answers[size].verdict}")
             continue
-        text = to_text(found.order_file(size, rows=rows, seed=seed))
+        try:
+            text = to_text(found.order_file(size, rows=rows, seed=seed))
+        except NotRunError as error:
+            changed[size] = error.message
+            notes.append(f"no order file for M = {size}: {UNEXPLAINED}")
+            continue
         write_out(path, partial(_put, text=text))
         written.append(path)
-    return written, notes
+    return written, notes, changed
+
+
+def _unexplained(row: Row, why: str | None) -> Row:
+    """A row of the table whose op gave other bits when it was asked again."""
+    if why is None:
+        return row
+    return replace(row, verdict=UNEXPLAINED, name="", evidence=[*row.evidence, f"rows: {why}"])
 
 
 def _write_loops(found: Study, files: dict[int, str]) -> tuple[list[str], list[str]]:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 ROUNDINGS = {"f64": 128.0, "f32": 128.0, "f16": 48.0, "bf16": 48.0}
 RECURRENT = 4.0  # squares of that in the place of 1: twice the error of another layer
 SPREAD = {"gn": 16.0, "o": 4.0, "act": 4.0, "attn": 2.0, "gated": 2.0, "down": 2.0}
-SPREAD |= {"conv": 2.0, "sh": 4.0}
+SPREAD |= {"conv": 2.0, "sh": 4.0, "s": 4.0}
 STEP = "step"
 _BF16_LEAST = -133  # exponent of the smallest subnormal of bf16
 

@@ -14,7 +14,7 @@ from parity.order.record import Bits
 BLOCK = 1 << 22  # numbers of one round of inputs
 ROWS = 1024  # of it at least, where a call gives few sums
 OUTPUTS, SECONDS = 1_000_000, 30.0  # of one pair, unless a number is asked for
-FRESH = 64  # rounds before new numbers are drawn; between them the terms move round
+FRESH = 256  # rounds before new numbers are drawn; between them the terms move round
 
 
 def compare_bits(
@@ -58,15 +58,18 @@ def asked(op: SummingOp, batch: Batch) -> Floats:
 
 
 def inputs(op: SummingOp, outputs: int, seed: int) -> Iterator[Batch]:
-    """Noise, ``outputs`` rows in all; x and w turn together, so that a row's sum stays 0."""
+    """Noise of every spread in turn, ``outputs`` rows in all; x and w turn together, so that a
+    row's sum stays 0."""
     rng = np.random.default_rng(seed)
     rows = max(1, min(outputs, max(op.rows, ROWS), BLOCK // op.n))
-    spread, scale = spreads_of(op)[-1], 2.0 ** SCALES[op.dtype][0]
+    spreads, scale = spreads_of(op)[::-1], 2.0 ** SCALES[op.dtype][0]
+    kept: dict[int, Batch] = {}
     left, turn = outputs, 0
-    batch = noise_batch(op, spread, scale, rng, rows)
     while left > 0:
-        if turn and turn % FRESH == 0:
-            batch = noise_batch(op, spread, scale, rng, rows)
+        slot = turn % len(spreads)
+        if turn % FRESH < len(spreads):
+            kept[slot] = noise_batch(op, spreads[slot], scale, rng, rows)
+        batch = kept[slot]
         shift, count = int(rng.integers(op.n)), min(rows, left)
         x = None if batch.x is None else np.roll(batch.x, shift)
         yield Batch(x, np.roll(batch.w[:count], shift, axis=1))

@@ -1,7 +1,8 @@
 """Rows of pure rounding noise: does the twin give the op's bits where nothing but rounding is left?
 
 Half of the terms are the other half with the other sign, so the exact sum is 0 and every bit of the
-answer is the order's. On random terms a narrow output hides most orders; here it shows them.
+answer is the order's. On random terms a narrow output hides most orders; here it shows them. A few
+rows of random terms stand beside them.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ MANTISSA = {"f32": 24, "bf16": 8, "f16": 11}
 # Powers of two over which the weights of a batch spread, batches in turn. Sums of products of bf16
 # round only where magnitudes differ by more than 2^8, f64 additions where they do by 2^29.
 SPREADS = {"f32": (0, 1, 30, 1), "bf16": (4, 6, 30, 5), "f16": (1, 3, 2, 3)}
-VALUES_F16 = (6, 8, 7, 8)  # single values of 11 bits round in f32 only so far apart
+# Single values of 8 or 11 bits round in f32 only so far apart.
+VALUES = {"f32": SPREADS["f32"], "bf16": (9, 11, 30, 10), "f16": (8, 8, 7, 8)}
+PLAIN = 8  # one row of so many does not cancel: an op may tell other data from noise
 # The scale of x, batches in turn: to find out an op that looks at magnitudes. f16 has no room.
 SCALES = {"f32": (0, -20, 12, 0), "bf16": (0, -20, 12, 0), "f16": (4,)}
 
@@ -66,7 +69,7 @@ def _stored_apart(order: Order) -> Sequence[Ints]:
 
 def spreads_of(op: SummingOp) -> tuple[int, ...]:
     """The powers of two over which an op's weights spread, batches in turn."""
-    return VALUES_F16 if (op.terms, op.dtype) == ("values", "f16") else SPREADS[op.dtype]
+    return (VALUES if op.terms == "values" else SPREADS)[op.dtype]
 
 
 def noise(
@@ -146,7 +149,7 @@ def noise_batch(
 
     Terms cancel in twos; with ``threes`` in threes: an op that sorts by magnitude would put the two
     of a pair side by side, and show no rounding at all. ``groups``: sets of leaves that cancel each
-    by itself; by default all of them together.
+    by itself; by default all of them together. The last of each PLAIN rows do not cancel.
     """
     n = op.n
     w = _mantissas(op.dtype, (rows, n), rng)
@@ -154,16 +157,17 @@ def noise_batch(
     if isinstance(op, Levelled):
         w = rng.choice(np.array([v for v in op.levels if v], np.float32), w.shape)
     if op.terms == "squares":
-        return Batch(None, w)
+        return Batch(None, w if op.dtype == "f16" else w * np.float32(scale**0.5))
     x = _mantissas(op.dtype, (n,), rng) * np.float32(scale)
     if op.terms == "values":
         w *= np.float32(scale)
+    paired = w[: rows - rows // PLAIN]
     if n < FEW:
-        _cancel_last(op, x, w, int(rng.integers(n)))
+        _cancel_last(op, x, paired, int(rng.integers(n)))
     else:
         cancel = _threes if threes and not isinstance(op, Levelled) else _pair
         for group in groups or [np.arange(n)]:
-            cancel(op, x, w, rng.permutation(group), rng)
+            cancel(op, x, paired, rng.permutation(group), rng)
     return Batch(x if op.terms == "products" else None, w)
 
 
@@ -180,7 +184,8 @@ def _pair(op: SummingOp, x: Floats, w: Floats, order: Ints, _: np.random.Generat
 
 
 def _threes(op: SummingOp, x: Floats, w: Floats, order: Ints, rng: np.random.Generator) -> None:
-    """Gives the terms as a, b and -(a + b), b of a's exponent and the other sign: all exact."""
+    """Gives the terms as a, b and -(a + b), b of a's exponent and the other sign: all exact. Some
+    of x are 0: an op may leave such terms out, and deal the others otherwise."""
     third = len(order) // 3
     one, two, last, rest = np.split(order, [third, 2 * third, 3 * third])
     w[:, rest] = 0
@@ -188,12 +193,13 @@ def _threes(op: SummingOp, x: Floats, w: Floats, order: Ints, rng: np.random.Gen
     size = np.ldexp(np.abs(_mantissas(op.dtype, first.shape, rng)), np.frexp(first)[1] - 1)
     w[:, two] = -np.copysign(size, first)
     w[:, last] = -(first + w[:, two])
+    x[one[: (third + 4) // 8]] = 0
     x[two] = x[last] = x[one]
 
 
 def _cancel_last(op: SummingOp, x: Floats, w: Floats, last: int) -> None:
     """Makes one term minus the sum of the others, as near as the dtype comes to it."""
-    if isinstance(op, Levelled):
+    if isinstance(op, Levelled) or op.n == 1:
         return
     factor = x.astype(np.float64) if op.terms == "products" else np.ones(op.n)
     w[:, last] = 0

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from parity.errors import NotRunError
 from parity.order.file import OrderFile, read_order
+from parity.order.sums import ASKED
 from parity.order.twin import evaluate
 
 if TYPE_CHECKING:
@@ -32,13 +33,14 @@ class Replayed:
 def replay(found: OrderFile | Path) -> Replayed:
     """Evaluate the recorded rows and compare bytes.
 
-    Raises InputError for a file that is none, NotRunError for one without rows, or whose op does
-    more with its sum than add.
+    Raises InputError for a file that is none, NotRunError for one without rows, whose op does more
+    with its sum than add, or whose rows all came out as 0, as any order might give them.
     """
     if isinstance(found, Path):
         found = read_order(found)
     if not found.rows:
-        raise NotRunError(f"{found.op}: the file holds no rows to replay", "write it with rows")
+        again = "ask the op itself again: --device" if ASKED in found.key else "write it with rows"
+        raise NotRunError(f"{found.op}: the file holds no rows to replay", again)
     if found.order.post:
         raise NotRunError(
             f"{found.op}: its rows are what {found.order.post} makes of the sum",
@@ -51,6 +53,11 @@ def replay(found: OrderFile | Path) -> Replayed:
         if wrong and not example:
             example = _example(rows + wrong[0], batch.out[wrong[0]], dut[wrong[0]])
         rows, unlike = rows + len(dut), unlike + len(wrong)
+    if not unlike and not any(batch.out.any() for batch in found.rows):
+        raise NotRunError(
+            f"{found.op}: its {rows:,} rows are all 0, as any order might give them",
+            "ask the op itself again: --device",
+        )
     return Replayed(found, rows, unlike, example)
 
 

@@ -2,7 +2,7 @@
 
 Inputs are written out, or made from a seed by integers alone, so that any machine and any version
 of NumPy makes the same: half of the terms are the others with the other sign, the exact sum is 0
-and every bit of the answer is rounding.
+and every bit of the answer is rounding. Sums of fewer than FEW terms and of squares do not cancel.
 """
 
 from __future__ import annotations
@@ -23,7 +23,12 @@ if TYPE_CHECKING:
 KIND = "noise 1"  # how rows are made from a seed; another way is another kind
 MOST_ROWS = 1 << 20
 MOST_SEED = (1 << 63) - 1
-SPREADS = {"f32": 1, "bf16": 6, "f16": 3}  # weights lie over 2^-spread to 2^spread
+FEW = 8  # below so few terms, half of them cancel without any rounding
+# Weights lie over 2^-spread to 2^spread. Single values of few bits, and f64 additions, round only
+# where magnitudes differ by more than the bits that are left: else every sum would be 0.
+SPREADS = {"f32": 1, "bf16": 6, "f16": 3}
+VALUES = {"f32": 1, "bf16": 10, "f16": 8}
+WIDE = {"f32": 30, "bf16": 30, "f16": 8}
 PLACES = {"f32": 23, "bf16": 7, "f16": 10}  # bits after the first one
 
 
@@ -47,8 +52,11 @@ class Rows:
 
 
 def record(op: SummingOp, order: Order, seed: int, count: int) -> Rows:
-    """Rows of ``op``, made from a seed. NotRunError where equal rows of a batch differ."""
+    """Rows of ``op``, made from a seed. NotRunError where equal rows of a batch differ, or a row is
+    not what ``order`` gives: the op adds otherwise by now, and the file would not replay."""
     import numpy as np
+
+    from parity.order.twin import evaluate
 
     x, w = seeded(order, seed, count)
     found = []
@@ -59,7 +67,14 @@ def record(op: SummingOp, order: Order, seed: int, count: int) -> Rows:
         if not (sums.view(np.int32) == sums[:, :1].view(np.int32)).all():
             raise NotRunError(f"{op.name}: equal rows of one batch have other bits", "ask it again")
         found.append(sums[: len(part), 0])
-    return Rows(np.concatenate(found), seed)
+    out = np.concatenate(found)
+    unlike = int((out.view(np.int32) != evaluate(order, x, w).view(np.int32)).sum())
+    if unlike:
+        raise NotRunError(
+            f"{op.name}: {unlike:,} of {count:,} rows asked later are not what its tree gives",
+            "ask it again",
+        )
+    return Rows(out, seed)
 
 
 def seeded(order: Order, seed: int, count: int) -> tuple[np.ndarray | None, np.ndarray]:
@@ -68,7 +83,7 @@ def seeded(order: Order, seed: int, count: int) -> tuple[np.ndarray | None, np.n
 
     from parity.model.generator import words
 
-    n, places, spread = order.tree.n, PLACES[order.dtype], SPREADS[order.dtype]
+    n, places, spread = order.tree.n, PLACES[order.dtype], _spread(order)
 
     def values(name: str, size: int, spread: int) -> np.ndarray:
         drawn = words(seed, f"{KIND} {name}", 0, size)
@@ -82,6 +97,8 @@ def seeded(order: Order, seed: int, count: int) -> tuple[np.ndarray | None, np.n
     if order.terms == "squares":
         return None, w
     x = values("x", n, 0)
+    if n < FEW:
+        return (x if order.terms == "products" else None), w
     mixed = np.argsort(words(seed, f"{KIND} pairs", 0, n), kind="stable")
     one, other, rest = np.split(mixed, [n // 2, n // 2 * 2])
     w[:, rest] = 0
@@ -90,6 +107,13 @@ def seeded(order: Order, seed: int, count: int) -> tuple[np.ndarray | None, np.n
         return None, w
     w[:, other], x[other] = w[:, one], -x[one]
     return x, w
+
+
+def _spread(order: Order) -> int:
+    """The powers of two, each way, over which the weights of an order's rows lie."""
+    if order.wide:
+        return WIDE[order.dtype]
+    return (VALUES if order.terms == "values" else SPREADS)[order.dtype]
 
 
 # --- as plain data --------------------------------------------------------------------------------

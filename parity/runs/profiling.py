@@ -28,6 +28,7 @@ from parity.runs.stability import RUNS, call_unstable
 from parity.status import Verdict
 from parity.tree import KeyState, Margin, Stability, Tree
 
+_TABLE = "inv_freq"  # contract 1.7
 Place = tuple[int | None, str]  # layer and field
 Pair = tuple[Start, Start]
 Dumps = tuple[Dump, Dump]
@@ -64,7 +65,7 @@ def judge(
     found = walked.profile(starts, dumps, judged=True)
     tree.profile, tree.stability = found, walked.unlike
     tree.margins = [walked.margins[pos] for pos in sorted(walked.margins)]
-    tree.notes += _notes(found)
+    tree.notes += [*_notes(found), *_own_tables(*starts)]
     reason, first = _problem(tree, found, starts, runs)
     if reason:
         tree.verdict, tree.reason = Verdict.DIVERGED, f"{UNEXPECTED}, {reason}"
@@ -101,14 +102,20 @@ def _problem(
 
 def _other_weights(ref: Start, dut: Start) -> str:
     """Weights that no rounding explains: other bytes, where every tensor has one type on both
-    sides. Where one was converted others may have been made of it."""
+    sides. Where one was converted others may have been made of it. The rotary table is computed:
+    its last bits are arithmetic, and the fields that it turns are judged."""
     held, other = ref.side.weights, dut.side.weights
-    names = differing_weights(held, other)
+    names = [name for name in differing_weights(held, other) if name != _TABLE]
     kinds = [[side[name][0] if name in side else None for side in (held, other)] for name in names]
     if not names or not held or not other or any(one != two for one, two in kinds):
         return ""
     tensors = "1 tensor" if len(names) == 1 else f"{len(names):,} tensors"
     return f"weights differ in {tensors}, first {names[0]}"
+
+
+def _own_tables(ref: Start, dut: Start) -> Iterator[str]:
+    if _TABLE in differing_weights(ref.side.weights, dut.side.weights):
+        yield f"{_TABLE} differs: each side computes its own, of no file; judged by k and qrope"
 
 
 def _first_lone(tree: Tree, found: Profile) -> str | None:

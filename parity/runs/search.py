@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import replace
 from itertools import groupby
 
@@ -145,12 +146,16 @@ def _runs_tree(whole: Dump, rerun: Dump) -> Tree:
 
 
 def fold_layers(dump: Dump, run: Run) -> Dump:
-    """One entry a layer: the chained digest over all keys up to and with it (digests/chain.py)."""
+    """One entry a layer: the chained digest over all keys up to and with it (digests/chain.py).
+    Fields of no layer may stand before the layers and after them."""
     digest = BASES[run.hash_name]
-    folded = []
-    for (pos, layer), group in groupby(dump.entries, key=_place):
+    folded: list[Entry] = []
+    seen: Counter[tuple[int, int | None]] = Counter()
+    for place, group in groupby(dump.entries, key=_place):
+        seen[place] += 1
+        again = "" if seen[place] == 1 else f"-{seen[place]}"
         digest = chain(group, digest)[-1]
-        folded.append(Entry(Key(pos, layer, CHAIN_FIELD), digest))
+        folded.append(Entry(Key(*place, f"{CHAIN_FIELD}{again}"), digest))
     return Dump(dict(dump.header), {MAIN: folded}, dump.source)
 
 

@@ -8,14 +8,14 @@ from textwrap import shorten
 from parity.orders import KeyOrders, SideOrder, SumOrders
 from parity.tree import Tree
 
-WIDTH = 128  # two lines of a console of 80 columns; the whole stands in the other reports
+WIDTH = 200  # three lines of a console of 80 columns; the whole stands in the other reports
 SAME = "by themselves both ops add alike; the difference comes from elsewhere"
 _DETAIL = re.compile(r" \([^()]*\)")  # which terms: too long for a console
 HEADS = ("key", "sum", "ref", "dut", "they part")
 
 
 def order_sentence(tree: Tree) -> str:
-    """Of the first birth, two lines at most: where the orders part, and their names. Empty where
+    """Of the first birth, three lines at most: where the orders part, and their names. Empty where
     no sum was looked at."""
     return key_sentence(tree.orders[0]) if tree.orders else ""
 

@@ -37,6 +37,7 @@ _REASONS = {
     },
     BITS: {
         "docs/torch.md": (
+            "$ parity diff --ref hf:dense-tiny --dut cpu --weights f32",
             "$ parity isodiff --engine hf:dense-tiny,device=cpu --m 5 --pos 33:33",
             "$ parity isodiff --engine hf:dense-tiny,device=cpu,dtype=bf16 --m 5 --pos 33:33",
             "$ parity isodiff --engine hf:dense-tiny,device=cpu,dtype=f16 --m 5 --pos 33:33",

@@ -139,6 +139,7 @@ GROUPS = {
         ),
         (
             "tests/probes/test_mutants_blocks.py",
+            "tests/probes/test_mutants_controls.py",
             "tests/probes/test_mutants_isodiff.py",
             "tests/probes/test_mutants_rollback.py",
         ),

@@ -55,6 +55,30 @@ def last_row_apart(x: Any, w: Any) -> Any:
     return found
 
 
+LATER = {"otherwise": False}  # a test sets it after the order was revealed
+
+
+def changed_later(w: Any) -> Any:
+    """One term after the other; once LATER says so, the last term first."""
+    return ascending_values(w[:, ::-1] if LATER["otherwise"] else w)
+
+
+def by_alignment(w: Any) -> Any:
+    """One term after the other; the last first where w does not start at a cache line."""
+    return ascending_values(w[:, ::-1] if w.ctypes.data % 64 else w)
+
+
+@njit
+def in_place(x, w):  # type: ignore[no-untyped-def]
+    """One row: products stand in x afterwards, their sums in w."""
+    for i in range(len(x)):
+        x[i] = x[i] * w[i]
+    w[0] = x[0]
+    for i in range(1, len(x)):
+        w[i] = w[i - 1] + x[i]
+    return w[-1]
+
+
 def ascending_values(w: Any) -> Any:
     """All rows of values, one term after the other."""
     return rows_at_once(np.ones(w.shape[1], np.float32), w)

@@ -85,6 +85,12 @@ def drop_zeros(x, w):
     return contract_1_1(np.ones(len(x), F32), np.take_along_axis(products, order, axis=1))
 
 
+def skip_zeros_of_x(x, w):
+    """Zero activations are left out, so which lane a term is dealt to depends on those before."""
+    kept = x != 0
+    return contract_1_1(x[kept], w[:, kept])
+
+
 def bf16_accumulator(x, w):
     """It says that its output is f32, and stores every sum in bf16."""
     s = np.zeros(len(w), F32)
@@ -150,6 +156,15 @@ class StochasticRounding:
             chance = np.abs(exact - near) / np.where(gap == 0, 1, gap)
             s = np.where(self.rng.random(len(s)) < chance, other, near)
         return s
+
+
+def other_than_noise(x, w):
+    """It tells rows that cancel, and masks, from all other data: those it adds from the end."""
+    products = x * w
+    size = np.sort(np.abs(products), axis=1)
+    twice = (size[:, 1:] == size[:, :-1]).any(axis=1)
+    zero = np.abs(products.sum(axis=1, dtype=np.float64)) < 2.0**-20 * size[:, -1]
+    return np.where(twice | zero, ascending(x, w), reversed_order(x, w))
 
 
 def inputs_rounded(x, w):

@@ -71,6 +71,15 @@ def test_a_users_function_gives_its_sums(name: str, terms: str, M: int, told: st
     same(*whole(made))
 
 
+def test_a_function_may_work_in_the_arrays_it_is_given() -> None:
+    made = open_op(Ask(f"{OWN}:in_place", K, N, terms="products"), 1)
+    x = np.arange(1, K + 1, dtype=np.float32)
+    w = np.ones((N, K), np.float32)
+    same(made.run(x, w), w @ np.arange(1, K + 1, dtype=np.float32))
+    assert (w == 1).all()
+    assert x.tolist() == list(range(1, K + 1))
+
+
 def test_a_batch_answers_with_all_its_rows_or_one() -> None:
     ask = Ask(f"{OWN}:last_row_apart", K, N, terms="products")
     found, _ = whole(open_op(ask, 3))

@@ -16,6 +16,7 @@ from parity.order.answer import Answer
 from parity.order.file import read_order
 from parity.order.record import read_table
 from tests.cli_runner import Result, run_cli
+from tests.order import foreign_sums
 
 OWN = "tests.order.foreign_sums"
 SMALL = ("--K", "16", "--N", "8", "--outputs", "2000")
@@ -73,6 +74,12 @@ def test_numpy_by_name() -> None:
     assert (result.status, result.stdout) == (0, "tree: at M 2: numpy.sum f32, K 16, cpu\n")
 
 
+def test_a_sum_of_one_term() -> None:
+    """Noise of one term would be -0 alone, which NumPy gives back as 0."""
+    result = run_cli("order", "numpy.sum", "--K", "1", "-q")
+    assert (result.status, result.stdout) == (0, "tree: at M 1: numpy.sum f32, K 1, cpu\n")
+
+
 def test_no_outputs_are_compared_when_none_are_asked_for(tmp_path: Path) -> None:
     path = tmp_path / "found.json"
     result = own("by_batch", "products", "--M", "1,3", "--outputs", "0", "--json", str(path))
@@ -90,6 +97,8 @@ PLANTED = [
     ("small_first_if_even", "values", "tree, not explained", r"noise: \d+ of 1,024 rows differ"),
     ("sorted_first", "values", "tree, not explained", r"noise: \d+ of 1,024 rows differ"),
     ("kahan", "values", "tree, not explained", r"noise: \d+ of 1,024 rows differ"),
+    # Another order where the array does not start at a cache line.
+    ("by_alignment", "values", "no tree", r"leaf \d+ and leaf \d+ meet|\d+ of \d+ counts contr"),
     # Another order at each call.
     ("turning", "values", "no tree", r"leaf \d+ and leaf \d+ meet in an addition of \d+ leaves"),
     # A wrong --terms: squares told as values, values told as squares.
@@ -138,6 +147,29 @@ def test_red_a_planted_wrong_twin(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     assert match, text
     assert int(match[1], 16) ^ int(match[2], 16) == 1
+
+
+def test_red_rows_asked_later_are_not_the_trees(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The op adds otherwise once its rows are recorded: no file is kept, and nothing is green."""
+    true = tables.record
+
+    def later(*given: Any) -> Any:
+        monkeypatch.setitem(foreign_sums.LATER, "otherwise", True)
+        return true(*given)
+
+    monkeypatch.setattr(tables, "record", later)
+    kept, looped = tmp_path / "kept.order.json", tmp_path / "kept.py"
+    files = ("--rows", "40", "--out", str(kept), "--loops", str(looped))
+    result = own("changed_later", "values", "--M", "4", *files)
+    assert result.status == 1
+    assert lines(result)[0] == "TREE, NOT EXPLAINED  at M 4"
+    text = " ".join(result.stdout.split())
+    assert re.search(r"rows: \S+: \d+ of 40 rows asked later are not what its tree gives", text)
+    assert "note no order file for M = 4: tree, not explained" in text
+    assert "--rows 40 --out" in text.partition("reproduce:")[2]
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_red_one_tree_but_other_bits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,6 +279,18 @@ def test_red_the_same_file_twice(tmp_path: Path) -> None:
     assert result.status == 2
     assert result.stderr.startswith(f"parity: {path}: already taken by another report")
     assert not Path(path).exists()
+
+
+def test_red_loops_over_the_ops_own_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = tmp_path / "only_source_of_mine.py"
+    source.write_text("def total(w):\n    return w.sum(axis=1)\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    words = ("--terms", "values", "--loops", source.name)
+    result = order("only_source_of_mine:total", *words)
+    assert result.status == 2
+    assert result.stderr.startswith(f"parity: {source.name}: already taken by the input ")
+    assert source.read_text().startswith("def total")
 
 
 # --- files ----------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ HOSTILE = {
     "partials in random order": (hostile.RandomPartials(), "no tree", UNLIKE_ROWS),
     "sort first": (hostile.sort_first, UNEXPLAINED, ""),
     "drop zeros": (hostile.drop_zeros, "no tree", MISCOUNT),
+    "zeros of x skipped": (hostile.skip_zeros_of_x, UNEXPLAINED, ""),
     "bf16 accumulator": (hostile.bf16_accumulator, UNEXPLAINED, ""),
     "branch on magnitude": (hostile.by_magnitude, UNEXPLAINED, ""),
     "last row otherwise": (hostile.last_row_otherwise, "no tree", UNLIKE_ROWS),
@@ -32,6 +33,7 @@ HOSTILE = {
     "inputs rounded": (hostile.inputs_rounded, UNEXPLAINED, "(are inputs rounded?)"),
     "rare fault": (hostile.rare_fault, UNEXPLAINED, ""),
     "small terms dropped": (hostile.flush_small, UNEXPLAINED, ""),
+    "other data than noise": (hostile.other_than_noise, UNEXPLAINED, ""),
 }
 
 

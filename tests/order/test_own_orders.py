@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from parity.errors import InputError
@@ -14,6 +15,7 @@ from parity.order.own.table import OWN, OwnOp
 from parity.order.reveal import reveal
 from parity.order.sums import SumFamily
 from parity.order.tree import Order, Tree
+from parity_cpu import code_cache
 from parity_cpu.sums import CpuSums
 from parity_cuda.own_sums import CudaSums, EmuSums
 from tests.order.own_cases import BATCHES, CASES, Case, unseen
@@ -125,3 +127,16 @@ def test_keys_tell_what_an_order_holds_for() -> None:
         assert key["device"] == device
         assert (key["shape"], key["batch"], key["flags"]) == ("K=64 N=1", "3, all rows", "rsqrt")
         assert len(key["kernels"]) >= 16
+
+
+def test_probes_have_no_op_compiled_for_read_only_arrays() -> None:
+    """Such code would stand in the digest of what ran, and hang on what the process did before."""
+    x, w = np.ones(64, np.float32), np.ones((1, 64), np.float32)
+    for array in (x, w):
+        array.setflags(write=False)
+    CpuSums().make("rmsnorm", K=64, N=1, M=1, dtype="f32", device="cpu", options={}).run(None, w)
+    own = CpuSums().make("f32_matvec", K=64, N=8, M=2, dtype="f32", device="cpu", options={})
+    own.run(x, np.broadcast_to(w, (own.rows, 64)))
+    types = [str(types) for kept in code_cache._caches for types in kept.codes]
+    assert any("'C', False" in text for text in types)
+    assert [text for text in types if "'C', True" in text] == []

@@ -1,6 +1,8 @@
 """An H200's recorded bits come out on this CPU, every one; one bit flipped is seen."""
 
+import re
 from dataclasses import replace
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +10,11 @@ import numpy as np
 import pytest
 
 from parity.errors import NotRunError
+from parity.order.bits import compare_bits
 from parity.order.file import Asked, OrderFile, from_text, read_order, to_text
 from parity.order.replay import replay
 from parity.order.rows import Rows, record, seeded
+from parity.order.sums import ASKED
 from parity.order.tree import Order, Tree
 from parity.order.twin import evaluate
 
@@ -99,6 +103,11 @@ def test_red_without_rows_nothing_is_replayed() -> None:
         replay(golden("h200_linear_f32_k1024_m2"))
     assert caught.value.message == "torch.linear: the file holds no rows to replay"
     assert caught.value.exit_status == 3
+    assert caught.value.next_step == "write it with rows"
+    callable_again = replace(golden("h200_linear_f32_k1024_m2"), key={ASKED: "--K 1"})
+    with pytest.raises(NotRunError) as caught:
+        replay(callable_again)
+    assert caught.value.next_step == "ask the op itself again: --device"
 
 
 def test_red_what_is_done_with_the_sum_is_not_replayed() -> None:
@@ -114,10 +123,11 @@ def test_red_what_is_done_with_the_sum_is_not_replayed() -> None:
 class Looped:
     """An op of its own order: the twin's sums of ``order``, 5 a call, ``copies`` times each."""
 
-    name, dtype, out = "looped", "f32", "f32"
+    name = "looped"
 
     def __init__(self, order: Order, copies: int = 1, moved: int = 0) -> None:
         self.order, self.n, self.rows = order, order.tree.n, 5
+        self.dtype, self.out = order.dtype, order.out
         self.terms, self.copies, self.moved = order.terms, copies, moved
 
     def run(self, x: np.ndarray | None, w: np.ndarray) -> np.ndarray:
@@ -143,9 +153,75 @@ def test_recorded_rows_of_a_seed_replay(terms: Any, dtype: Any) -> None:
         assert replay(replace(found, order=other)).unlike > 0
 
 
+def long_chain(n: int, first: int = 0) -> Tree:
+    return Tree.of(reduce(lambda total, term: (total, term), np.roll(range(n), -first).tolist()))
+
+
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("terms", ["products", "values"])
+@pytest.mark.parametrize(("dtype", "out"), [("f32", "f32"), ("bf16", "bf16"), ("f16", "f32")])
+def test_red_recorded_rows_tell_an_order_from_another(
+    dtype: Any, out: str, terms: Any, wide: bool
+) -> None:
+    """Single values of few bits, and sums in f64, must lie so far apart that they round at all."""
+    if wide and dtype == "f16":
+        return  # f64 holds every such sum exactly, in whatever order
+    trees = [long_chain(64), long_chain(64, first=5)]
+    made = frozenset(range(64, 127)) if wide else frozenset()
+    order, other = (Order(tree, terms, dtype, out=out, wide=made) for tree in trees)
+    rows = record(Looped(order), order, seed=11, count=40)
+    found = OrderFile("looped", {}, order, 1, 1, Asked(1, 0), Asked(1, 0), (rows,))
+    assert replay(found).green
+    assert replay(replace(found, order=other)).unlike > 12
+
+
+@pytest.mark.parametrize("terms", ["products", "values"])
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])
+@pytest.mark.parametrize("n", [1, 2, 3, 5])
+def test_rows_of_few_terms_do_not_cancel(n: int, dtype: Any, terms: Any) -> None:
+    order = Order(long_chain(n), terms, dtype, out=dtype)
+    assert record(Looped(order), order, seed=3, count=9).out.all()
+
+
+def test_red_rows_that_are_all_zero_prove_nothing() -> None:
+    order = Order(long_chain(3), "values")
+    w = np.array([[1, -1, 0], [2, 0, -2]], np.float32)
+    rows = Rows(np.zeros(2, np.float32), None, None, w)
+    with pytest.raises(NotRunError) as caught:
+        replay(OrderFile("an op", {}, order, 0, 0, Asked(0, 0), Asked(0, 0), (rows,)))
+    assert caught.value.message == "an op: its 2 rows are all 0, as any order might give them"
+    assert caught.value.exit_status == 3
+
+
+def test_red_rows_that_the_order_does_not_give_are_not_recorded() -> None:
+    order = Order(long_chain(40), "values")
+    other = Looped(Order(long_chain(40, first=1), "values"))
+    with pytest.raises(NotRunError) as caught:
+        record(other, order, seed=1, count=30)
+    assert re.fullmatch(
+        r"looped: [12]\d of 30 rows asked later are not what its tree gives", caught.value.message
+    )
+
+
+@pytest.mark.parametrize(
+    ("dtype", "terms", "wide"), [("bf16", "values", False), ("f32", "values", True)]
+)
+def test_red_outputs_of_two_batches_round(dtype: Any, terms: Any, wide: bool) -> None:
+    """Two orders must be seen to differ; equal bits of one order must not all be 0."""
+    trees = [long_chain(64), long_chain(64, first=5)]
+    made = frozenset(range(64, 127)) if wide else frozenset()
+    orders = [Order(tree, terms, dtype, out="f32", wide=made) for tree in trees]
+    ops = [Looped(order) for order in orders]
+    unlike = compare_bits(*ops, (1, 2), same=False, outputs=4096, seed=1)
+    assert unlike.agrees
+    alike = compare_bits(ops[0], ops[0], (1, 2), same=True, outputs=4096, seed=1)
+    assert (alike.outputs, alike.unlike, alike.agrees) == (4096, 0, True)
+    assert not compare_bits(*ops, (1, 2), same=True, outputs=4096, seed=1).agrees
+
+
 def test_rows_of_a_seed_are_the_same_everywhere() -> None:
     """Pinned: integers alone make them, so no version of NumPy may change them."""
-    order = Order(Tree.of(tuple(range(6))), bits=2)
+    order = Order(Tree.of(tuple(range(8))), bits=2)
     x, w = seeded(order, 7, 2)
     assert x is not None
     assert x.view(np.uint32).tolist() == PINNED_X
@@ -153,10 +229,37 @@ def test_rows_of_a_seed_are_the_same_everywhere() -> None:
     assert not (w.astype(np.float64) @ x.astype(np.float64)).any()
 
 
-PINNED_X = [0xBF962067, 0xBFEEFC1E, 0xBF94F254, 0x3F94F254, 0x3FEEFC1E, 0x3F962067]
+PINNED_X = [
+    0xBF962067,
+    0xBFEEFC1E,
+    0xBF94F254,
+    0x3F94F254,
+    0x3FEEFC1E,
+    0x3F962067,
+    0x3FE14B97,
+    0xBFE14B97,
+]
 PINNED_W = [
-    [0xC006223E, 0x406F5DDF, 0xBF9E47AF, 0xBF9E47AF, 0x406F5DDF, 0xC006223E],
-    [0x400052AF, 0x404F1EBB, 0xC040C7E0, 0xC040C7E0, 0x404F1EBB, 0x400052AF],
+    [
+        0xC006223E,
+        0x406F5DDF,
+        0xBF9E47AF,
+        0xBF9E47AF,
+        0x406F5DDF,
+        0xC006223E,
+        0x404F1EBB,
+        0x404F1EBB,
+    ],
+    [
+        0x4045FA3E,
+        0xC040C7E0,
+        0x40080FF6,
+        0x40080FF6,
+        0xC040C7E0,
+        0x4045FA3E,
+        0xC001744D,
+        0xC001744D,
+    ],
 ]
 
 

@@ -115,3 +115,15 @@ def test_order_of_two_squares_is_told():
     answer = found(LoopOp("two", ascending, 2, terms="squares"))
     assert answer.order == Order(Tree.of(chain([0, 1])), terms="squares")
     assert Tree.of(tree_of_fused(3)).children == ((0, 1, 2),)
+
+
+def test_red_small_squares_in_another_order() -> None:
+    """Noise lies at several sizes: an op that looks at them is not explained."""
+
+    def loop(x, w):
+        small = (np.abs(w) < F32(2**-3)).all(axis=1)
+        return np.where(small, contract_1_1(x, w), ascending(x, w))
+
+    answer = found(LoopOp("by size", loop, 24, terms="squares"))
+    assert answer.verdict == "tree, not explained"
+    assert answer.noise.unlike > 20

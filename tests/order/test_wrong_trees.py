@@ -1,5 +1,6 @@
 """200 wrong orders, each one thing off: certify and noise together let none of them through."""
 
+import itertools
 from collections import Counter
 
 import numpy as np
@@ -7,7 +8,9 @@ import pytest
 
 from parity.errors import InputError
 from parity.order.judge import judge
+from parity.order.noise import BATCHES, PLAIN, ROWS, batches, twin_bits
 from parity.order.tree import Order, Tree
+from parity.order.twin import evaluate
 from tests.order.known_trees import LoopOp, ascending, chain
 from tests.order.wrong_trees import WRONG, OrderOp, right_orders, wrong_orders
 
@@ -73,6 +76,18 @@ def test_an_order_of_other_sums_is_refused_in_one_line():
         with pytest.raises(InputError) as caught:
             judge(op, order)
         assert caught.value.message == f"op ascending has {what}"
+
+
+@pytest.mark.parametrize("terms", ["products", "values"])
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])
+def test_every_batch_of_noise_rounds(dtype, terms):
+    """Rows that cancel give 0 where magnitudes lie too close for a sum to round: they prove
+    nothing."""
+    order = Order(Tree.of(chain(list(range(64)))), terms, dtype, out="f32")
+    op = OrderOp(order)
+    for batch in itertools.islice(batches(op, order, np.random.default_rng(3)), BATCHES):
+        cancelled = twin_bits(op, order, evaluate, batch)[: ROWS - ROWS // PLAIN]
+        assert np.count_nonzero(cancelled) >= 4
 
 
 def test_noise_that_cannot_tell_is_not_green():

@@ -61,7 +61,7 @@ def test_no_path_of_one_machine() -> None:
 
 def test_packages_are_typed() -> None:
     packages = [ROOT / "parity", *(p for f in PLUGIN_FOLDERS for p in (ROOT / f).glob("parity_*"))]
-    assert len(packages) == 5
+    assert len(packages) == 6
     assert [p.name for p in packages if not (p / "py.typed").is_file()] == []
 
 

@@ -126,4 +126,4 @@ def test_changed_end_state_alone_is_a_divergence(tmp_path: Path) -> None:
 def test_tree_is_json_of_one_version(tmp_path: Path) -> None:
     diff(tmp_path, "cpu")
     body = json.loads((tmp_path / "run.json").read_text())
-    assert (body["format"], body["version"]) == ("parity-divergence", 3)
+    assert (body["format"], body["version"]) == ("parity-divergence", 4)

@@ -14,7 +14,7 @@ from parity.presenting import require_consistent
 from parity.tree import Tree
 from tests.cli_runner import Result, run_cli
 
-FAULTS = "tests.red.library_faults"
+FAULTS = "tests.red.arithmetic_faults"
 MODEL = ("--model", "dense-tiny", "--weights", "f32")
 
 
@@ -99,12 +99,24 @@ def test_fields_that_a_side_never_has_are_named_and_counted(tmp_path: Path) -> N
     assert tree.profile.lone_keys("ref") == 32
 
 
+OWN_TABLE = "inv_freq differs: each side computes its own, of no file; judged by k and qrope"
+
+
+def test_a_rotary_table_of_its_own_is_no_other_weight_and_a_line_says_so(tmp_path: Path) -> None:
+    result, tree = diff(tmp_path, "OwnTable")
+    line = "SAME  at level greedy, bits not expected: every field within its bound, weights digests"
+    assert (result.status, result.stdout.splitlines()[0]) == (0, f"{line} differ")
+    assert OWN_TABLE in tree.notes
+    assert OWN_TABLE not in diff(tmp_path, "Library")[1].notes
+
+
 # --- red ------------------------------------------------------------------------------------------
 
 OUTSIDE = {
     "Scaled": "t32_l2_kraw",
     "OtherEps": "t32_l0_nrm",
     "OtherTheta": "t32_l0_k",
+    "OwnTheta": "t32_l0_k",
     "HeadsSwapped": "t32_l2_qrope",
     "LayersSwapped": "t32_l1_nrm",
     "OtherWeights": "t32_l0_kraw",
@@ -170,8 +182,9 @@ def test_red_what_was_not_compared_is_not_green(tmp_path: Path, fault: str) -> N
     assert tree.reason == f"bits not expected, {reason}"
 
 
-def test_red_weights_of_one_type_with_other_bytes(tmp_path: Path) -> None:
-    result, tree = diff(tmp_path, "Told", "-q")
+@pytest.mark.parametrize("fault", ["Told", "OwnTableAndTold"])
+def test_red_weights_of_one_type_with_other_bytes(tmp_path: Path, fault: str) -> None:
+    result, tree = diff(tmp_path, fault, "-q")
     assert (result.status, tree.verdict, tree.first) == (1, "diverged", None)
     assert tree.reason == "bits not expected, weights differ in 1 tensor, first embed"
 

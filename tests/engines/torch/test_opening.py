@@ -28,6 +28,10 @@ from parity_torch.models import ModulesModel, RandomModel
 from tests.engines.torch.engines import engine, everything, folder, opened, same_bits
 
 TOKENS = (5, 9, 3)
+BERT = {
+    **{"vocab_size": 61, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2},
+    **{"num_attention_heads": 4},
+}
 
 
 @pytest.fixture(autouse=True)
@@ -153,6 +157,14 @@ def _lacking(path: Path) -> Path:
     return path
 
 
+def _encoder(path: Path) -> Path:
+    return _write(path, json.dumps({"model_type": "bert", **BERT}))
+
+
+def _no_decoder(path: Path) -> Path:
+    return _write(path, '{"architectures": ["T5Model"], "model_type": "t5"}')
+
+
 def _nothing(path: Path) -> Path:
     path.mkdir()
     return path
@@ -166,6 +178,11 @@ def _nothing(path: Path) -> Path:
         (_cut, "{path}/config.json: the file is not JSON"),
         (_short_weights, "hf: bad (LlamaForCausalLM): "),
         (_lacking, "hf: {path}: 1 tensors missing, first model.layers.1.self_attn.k_proj.weight"),
+        (_encoder, "hf: BertLMHeadModel is no decoder: it was asked for a cache and keeps none"),
+        (
+            _no_decoder,
+            "hf: {path}: transformers has no model for causal language modelling with a T5Config",
+        ),
         (_nothing, "--model {path}: a folder without config.json"),
     ],
 )
@@ -178,6 +195,12 @@ def test_a_folder_that_cannot_be_read_is_refused_in_one_line(
     assert told.value.message.startswith(said.format(path=path))
     assert "\n" not in told.value.message + told.value.next_step
     assert (told.value.exit_status, bool(told.value.next_step)) == (2, True)
+
+
+def test_an_encoder_that_is_configured_as_a_decoder_runs(tmp_path: Path) -> None:
+    body = {"model_type": "bert", "is_decoder": True, **BERT}
+    made = engine(_write(tmp_path / "decoder", json.dumps(body)))
+    assert len(made.prefill(TOKENS, everything(made))[-1].entries) > 1
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,15 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from safetensors.numpy import load_file, save_file
+
 from parity.model.config import PRESETS
 from parity.tree import Tree
 from tests.cli_runner import run_cli
+from tests.engines.torch.engines import folder
 
 FAULTS = "tests.red.hf_faults"
+FOLDER = Path(__file__).parents[2] / "fixtures/hf/Qwen3ForCausalLM"
 SMALL = {"layers": 2, "hidden": 64, "inter": 64, "vocab": 64}
 DENSE = ("--model", "dense-two", "--weights", "f32", "--n", "2")
 HYBRID = ("--model", "hybrid-two", "--weights", "f32", "--n", "2")
@@ -65,6 +70,26 @@ def test_a_prompt_is_measured_as_it_was_fed(tmp_path: Path) -> None:
     assert tree.profile.positions == 7
 
 
+def test_a_folder_is_within_its_bounds_with_the_librarys_own_rotary_table(tmp_path: Path) -> None:
+    _, line, tree = diff(tmp_path, f"hf:{FOLDER}", "cpu", "--n", "2")
+    said = "SAME  at level greedy, bits not expected: every field within its bound, weights digests"
+    assert (tree.verdict, line) == ("same", f"{said} differ")
+    note = "inv_freq differs: each side computes its own, of no file; judged by k and qrope"
+    assert note in tree.notes
+
+
+def test_red_a_folder_with_one_other_weight(tmp_path: Path) -> None:
+    other = shutil.copytree(FOLDER, tmp_path / "other")
+    file = other / "model.safetensors"
+    tensors = load_file(file)
+    tensors["model.layers.1.self_attn.k_proj.weight"][3, 5] *= 1.5
+    save_file(tensors, file)
+    status, line, tree = diff(tmp_path, f"hf:{FOLDER}", f"hf:{other}", "--n", "1")
+    said = "DIVERGED  contaminated start, first at l1_k row 0 (position 0)"
+    assert (status, line) == (1, said)
+    assert "weights differ in 1 tensor, first layers.1.k_proj" in tree.notes
+
+
 @pytest.mark.parametrize("dtype", ["bf16", "f16"])
 def test_a_half_format_is_widened_and_the_report_says_so(tmp_path: Path, dtype: str) -> None:
     status, line, tree = diff(tmp_path, f"hf@dtype={dtype}", "cpu", *DENSE)
@@ -106,6 +131,18 @@ def test_red_in_a_half_format_too(tmp_path: Path, fault: str) -> None:
     assert (status, tree.first, tree.profile is not None) == (1, first, True)
 
 
+def test_the_state_of_the_delta_rule_is_within_its_bound(tmp_path: Path) -> None:
+    options = ("--model", "hybrid-tiny", "--weights", "f32", "--fields", "+s", "--n", "1")
+    status, line, tree = diff(tmp_path, "hf", "cpu", *options)
+    assert (status, line[:4]) == (0, "SAME")
+    assert tree.profile is not None
+    row = tree.profile.row("l0_s")
+    assert row is not None
+    assert row.relative is not None
+    assert row.bound is not None
+    assert row.relative < row.bound
+
+
 # --- against itself -------------------------------------------------------------------------------
 
 
@@ -114,6 +151,21 @@ def test_it_repeats_itself(tmp_path: Path) -> None:
     result = run_cli("stable", "--engine", "hf", *words)
     said = "same: 50 of 50 keys, level bit, repeatable: 3 runs, control fired\n"
     assert (result.status, result.stdout) == (0, said)
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [("one", (0, "same", None)), ("two", (1, "diverged", "t2_gpt_neox.embed_in"))],
+)
+def test_a_search_by_layers_reads_fields_before_and_after_them(
+    tmp_path: Path, other: str, said: tuple[int, str, str | None]
+) -> None:
+    folder(tmp_path / "one", "GPTNeoX")
+    folder(tmp_path / "two", "GPTNeoX", weights=False)
+    sides = (f"hf:{tmp_path / 'one'}", f"hf:{tmp_path / other}")
+    options = ("--tokens", "5,6", "--n", "1", "--bisect")
+    status, _, tree = diff(tmp_path, *sides, *options)
+    assert (status, tree.verdict, tree.first) == said
 
 
 def test_red_one_that_does_not_is_unstable_at_its_key() -> None:

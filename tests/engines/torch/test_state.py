@@ -18,6 +18,7 @@ from parity.model.model import synthetic
 from parity.protocol import EngineSettings
 from parity.registry import engine_class
 from parity_torch import HfEngine, cache
+from tests.cli_runner import run_cli
 from tests.engines.torch.engines import (
     POSITIONS,
     engine,
@@ -248,3 +249,36 @@ def test_a_state_of_another_model_is_refused() -> None:
     ):
         made.write_state(state)
     assert opened("dense-tiny").label == "dense-tiny f32 seed 7"
+
+
+@pytest.mark.parametrize("kind", ["Llama", "Mistral", "Mamba"])
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_an_unmapped_state_has_its_parts_before_any_token(
+    tmp_path: Path, kind: str, dtype: str
+) -> None:
+    """Or a state of another form would be taken over, and the next step fails in the library."""
+    made = engine(folder(tmp_path / "one", kind), dtype=dtype)
+    before = made.read_state()
+    made.step(PROMPT[0])
+    after = made.read_state()
+    form = {name: (part.dtype, part.shape[name[-1] in "kv" :]) for name, part in after.items()}
+    assert len(form) > 1
+    assert {n: (p.dtype, p.shape[n[-1] in "kv" :]) for n, p in before.items()} == form
+    assert not any(part.any() for part in before.values())
+    made.write_state(before)
+    again = engine(tmp_path / "one", dtype=dtype)
+    assert same_bits(made.step(PROMPT[1]).logits, again.step(PROMPT[1]).logits)
+
+
+def test_red_two_dtypes_of_an_unmapped_model_are_compared_as_far_as_they_can_be(
+    tmp_path: Path,
+) -> None:
+    path = folder(tmp_path / "one", "Llama")
+    sides = ("--ref", f"hf:{path}", "--dut", f"hf:{path},dtype=bf16", "--n", "1")
+    result = run_cli("diff", *sides)
+    first = "DIVERGED  contaminated start, first at l0_k row 0 (position 0)"
+    assert (result.status, result.stdout.splitlines()[0]) == (1, first)
+    said = " ".join(result.stdout.split())
+    assert "l0_k: ref float32[32, 2, 8], dut bfloat16[32, 2, 8]" in said
+    problem = f"hf:{path},dtype=bf16 cannot take over the ref's state: l0_k: ref float32[32, 2, 8]"
+    assert f"decoding from the ref's state was not tried: {problem}" in said

@@ -1,5 +1,6 @@
 """Engines that add in an order of their own, as a library does, and some that are wrong besides:
-``tests.red.library_faults:NAME:fast``. Each tells the weights it was given, whatever it did then.
+``tests.red.arithmetic_faults:NAME:fast``. Each tells the weights it was given, whatever it did
+then.
 """
 
 from __future__ import annotations
@@ -112,6 +113,33 @@ class Honest(Scaled):
 
     def weights(self) -> Mapping[str, tuple[TensorType, int]]:
         return Engine.weights(self)
+
+
+class OwnTable(Library):
+    """The rotary table is off by an ULP, as f32 powers make it, and the digests tell so."""
+
+    def spoil(self, tensors: dict[str, np.ndarray]) -> None:
+        table = tensors["inv_freq"]
+        table[1::2] = np.nextafter(table[1::2], np.float32(0))
+
+    def weights(self) -> Mapping[str, tuple[TensorType, int]]:
+        return Engine.weights(self)
+
+
+class OwnTheta(OtherTheta):
+    """OtherTheta, and the digests tell so."""
+
+    def weights(self) -> Mapping[str, tuple[TensorType, int]]:
+        return Engine.weights(self)
+
+
+class OwnTableAndTold(OwnTable):
+    """OwnTable, and another digest of one tensor."""
+
+    def weights(self) -> Mapping[str, tuple[TensorType, int]]:
+        told = dict(super().weights())
+        kind, digest = told["embed"]
+        return {**told, "embed": (kind, digest ^ 1)}
 
 
 class _Moved(Library):
