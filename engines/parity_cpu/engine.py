@@ -6,7 +6,7 @@ import os
 import platform
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numba
 import numpy as np
@@ -26,8 +26,6 @@ from parity.model.checks import (
 from parity.model.loading import load_tensors
 from parity.model.memory import HOST, Room, check_room, free_bytes
 from parity.model.model import Model
-from parity.order.own.fields import Made
-from parity.order.sums import SumAsk
 from parity.protocol import EngineSettings, Plan, Step
 from parity.variants import TIERS, VARIANTS, variant_mask
 from parity_cpu import jit
@@ -35,9 +33,11 @@ from parity_cpu.code_cache import forget_changed, loaded_code
 from parity_cpu.decoder import Decoder
 from parity_cpu.own_functions import own_values
 from parity_cpu.state import State
-from parity_cpu.sums import key, launch
 from parity_cpu.tap import Tap, digest_of, type_of
 from parity_cpu.threads import threads, useful_threads
+
+if TYPE_CHECKING:
+    from parity.order.sums import SumAsk
 
 
 class Engine:
@@ -177,6 +177,10 @@ class Engine:
 
     def sums_of(self, field: str, layer: int | None, rows: int) -> Sequence[SumAsk]:
         """The sums that make a field in a forward of ``rows`` rows, as this engine runs them."""
+        # Of a red report alone: no run waits for these imports.
+        from parity.order.own.fields import Made
+        from parity_cpu.sums import key, launch
+
         decoder, variants = self._decoder, frozenset(self.settings.variants)
         weights = None if layer is None else decoder.layers[layer]
         made = Made(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -15,20 +15,20 @@ from parity.fnv import BASES
 from parity.model.checks import check_function, check_rows, check_tokens, no_mark
 from parity.model.memory import DEVICE, HOST, Room, check_room
 from parity.model.model import Model
-from parity.order.own.fields import Made
-from parity.order.sums import SumAsk
 from parity.protocol import EngineSettings, Plan, Step
 from parity.variants import TIERS, VARIANTS, variant_mask
 from parity_cuda.backend import Backend, Buffer
 from parity_cuda.decoder import Decoder
 from parity_cuda.graph import Graphs
 from parity_cuda.own_functions import own_values
-from parity_cuda.own_sums import key_of, launcher
 from parity_cuda.selftest import check_arithmetic
 from parity_cuda.sources import require_loaded_sources
 from parity_cuda.state import State
 from parity_cuda.tap import Arena, Tap
 from parity_cuda.weights import upload_tensors, weight_digests
+
+if TYPE_CHECKING:
+    from parity.order.sums import SumAsk
 
 
 class DeviceEngine:
@@ -153,6 +153,10 @@ class DeviceEngine:
 
     def sums_of(self, field: str, layer: int | None, rows: int) -> Sequence[SumAsk]:
         """The sums that make a field in a forward of ``rows`` rows, as this engine runs them."""
+        # Of a red report alone: no run waits for these imports.
+        from parity.order.own.fields import Made
+        from parity_cuda.own_sums import key_of, launcher
+
         decoder, variants = self._decoder, frozenset(self.settings.variants)
         weights = None if layer is None else decoder.layers[layer]
         given = (key_of(self.backend), launcher(decoder.ops), decoder.config, variants)

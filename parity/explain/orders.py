@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from parity.errors import InputError, NotRunError
 from parity.keys import Key
-from parity.order.sums import SumAsk
 from parity.orders import KeyOrders, SideOrder, SumOrders
 from parity.protocol import Engine
 from parity.tree import CONTAMINATED, Tree
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 
     from parity.order.answer import Answer
     from parity.order.op import SummingOp
+    from parity.order.sums import SumAsk
     from parity.order.tree import Order
 
 LIMIT = 1 << 23  # numbers that all probes of a report hand to ops: 3 s or so

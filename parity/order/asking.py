@@ -132,11 +132,6 @@ class Asker:
         return wide[:, 0]
 
 
-def one_each(op: SummingOp) -> Floats | None:
-    """x of an op whose weights alone are asked: ones for products, else None."""
-    return np.ones(op.n, np.float32) if op.terms == "products" else None
-
-
 def random_leaves(rng: np.random.Generator, groups: Sequence[Ints]) -> Ints:
     """int64[groups]: one leaf of each group."""
     chosen = rng.integers(np.array([len(group) for group in groups], np.int64))

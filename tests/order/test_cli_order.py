@@ -80,6 +80,17 @@ def test_a_sum_of_one_term() -> None:
     assert (result.status, result.stdout) == (0, "tree: at M 1: numpy.sum f32, K 1, cpu\n")
 
 
+@pytest.mark.parametrize(("asked", "compared"), [((), 1024), (("--outputs", "3000"), 3000)])
+def test_time_ends_a_comparison_whose_size_nobody_asked_for(
+    monkeypatch: pytest.MonkeyPatch, asked: tuple[str, ...], compared: int
+) -> None:
+    monkeypatch.setattr("parity.order.bits.SECONDS", 0.0)
+    words = ("--terms", "products", "--K", "16", "--N", "8", "--M", "2,3", *asked)
+    result = run_cli("order", f"{OWN}:by_batch", *words)
+    assert result.status == 0, result.stderr
+    assert f"M 2 and 3: one tree, {compared:,} outputs equal" in " ".join(result.stdout.split())
+
+
 def test_no_outputs_are_compared_when_none_are_asked_for(tmp_path: Path) -> None:
     path = tmp_path / "found.json"
     result = own("by_batch", "products", "--M", "1,3", "--outputs", "0", "--json", str(path))

@@ -8,15 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parity.comparison.states import compare_states
 from parity.dump import Entry, TensorType
 from parity.keys import Key
-from parity.protocol import Injection, Plan, Step
+from parity.protocol import Injection, Step
 from parity.runs.run import Side
 from parity_probes import blocks
 from parity_probes.blocks import (
     Fired,
-    Singles,
     compare_steps,
     control,
     injection,
@@ -27,21 +25,7 @@ from parity_probes.blocks import (
     write_over,
 )
 from tests.probes.small_engine import small_config, small_model, small_side
-
-TOKENS = [3, 1, 4, 1, 5, 9, 2, 6]
-SEEDS = range(80)
-
-
-def plan(kind: str = "moe-tiny") -> Plan:
-    return plan_for(small_config(kind))
-
-
-def singles(side: Side, keep: tuple[int, ...] = (), kind: str = "moe-tiny") -> Singles:
-    return Singles(side, TOKENS, keep, plan(kind))
-
-
-def same_state(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
-    return compare_states("end", one, other).equal
+from tests.probes.small_steps import SEEDS, TOKENS, plan, singles
 
 
 @pytest.mark.parametrize(

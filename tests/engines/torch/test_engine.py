@@ -185,6 +185,8 @@ def test_headers_tell_versions_and_what_bits_hang_on() -> None:
     assert (facts["emulated"], facts["threads"]) == ("no", "1")
     assert facts["kernels"].startswith("BLAS ")
     assert "attn=sdpa" in engine("dense-tiny").describe()["options"]
+    assert facts["kv"] == "f32"
+    assert engine("dense-tiny", dtype="bf16").describe()["kv"] == "bf16"
 
 
 def test_unrelated_sequences_leave_the_engine_reset() -> None:
