@@ -22,6 +22,8 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 PAGE = Path(__file__).parents[1] / "docs" / "torch.md"
@@ -56,6 +58,7 @@ def main() -> int:
     parser.add_argument("--device", choices=tuple(MODELS), default="cpu")
     parser.add_argument("--model", default="", help="a preset or a folder (default: see above)")
     parser.add_argument("--page", type=Path, default=PAGE)
+    parser.add_argument("--jobs", type=int, default=1, help="commands that run side by side")
     given = parser.parse_args()
     model = given.model or MODELS[given.device]
     with tempfile.TemporaryDirectory() as folder:
@@ -65,8 +68,10 @@ def main() -> int:
             (wide / "config.json").write_text(json.dumps(CONFIG, indent=1))
             model = "./wide"
         parts = [machine(given.device, model)]
-        for title, command, options in COMMANDS:
-            text = run(command, model, given.device, options, folder)
+        with ThreadPoolExecutor(given.jobs) as pool:
+            asked = (partial(run, *each[1:], model, given.device, folder) for each in COMMANDS)
+            texts = list(pool.map(lambda ask: ask(), asked))
+        for (title, _, _), text in zip(COMMANDS, texts, strict=True):
             if text is None:
                 return 1
             parts.append(f"#### {title}\n\n```console\n{text}```\n")
@@ -101,7 +106,7 @@ def cpu_name() -> str:
     return found[1] if found else platform.processor() or platform.machine()
 
 
-def run(command: str, model: str, device: str, options: tuple[str, ...], folder: str) -> str | None:
+def run(command: str, options: tuple[str, ...], model: str, device: str, folder: str) -> str | None:
     """The command line and what it prints; None, and what is wrong on stderr, where it fails."""
     sides = [f"hf:{model},device={device}{option}" for option in options]
     words = shlex.split(command.format(engine=sides[0], other=sides[-1]))

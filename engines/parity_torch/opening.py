@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -51,17 +52,28 @@ def open_model(text: str, seed: int, weights: str | None) -> Model:
     if text in PRESETS:
         return open_ours(text, seed=seed, weights="f32")
     if not os.path.exists(path):
-        near = difflib.get_close_matches(text, PRESETS, 1)
-        hint = f"did you mean hf:{near[0]}? " if near else ""
         raise InputError(
             f"hf:{text}: no such folder, and no preset",
-            f"{hint}give a folder with config.json (nothing is fetched), or {', '.join(PRESETS)}",
+            _meant(text),
         )
     if not os.path.isdir(path):
         return open_ours(text, seed=seed, weights=None)  # a GGUF file, or refused there
     if not (path / CONFIG).is_file() or not os.access(path, os.R_OK | os.X_OK):
         return open_ours(text, seed=seed, weights="f32")  # refused there, in one form
     return _folder(text, path, check_seed(seed))
+
+
+def _meant(text: str) -> str:
+    """What to write instead of a name that is none: what was put behind a model is no part of it."""
+    found = re.fullmatch(r"(.+?)(?:([:+-])(\w+)|[,@](\w+))", text)
+    if found is not None and (found[1] in PRESETS or os.path.isdir(found[1])):
+        if found[4]:
+            return f"give the option a value: hf:{found[1]},{found[4]}=VALUE"
+        kind = "tiers" if found[2] == ":" else "variants"
+        return f"write hf:{found[1]}; hf has no {kind} ({found[2]}{found[3]})"
+    near = difflib.get_close_matches(text, PRESETS, 1)
+    hint = f"did you mean hf:{near[0]}? " if near else ""
+    return f"{hint}give a folder with config.json (nothing is fetched), or {', '.join(PRESETS)}"
 
 
 def _folder(text: str, path: Path, seed: int) -> Model:

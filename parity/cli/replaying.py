@@ -31,7 +31,7 @@ def run_replay(
     **options: Any,
 ) -> int:
     """Run ``parity replay``; returns the exit status."""
-    from parity.explain.replay import model_of, replay_repro, run_of
+    from parity.explain.replay import model_of, replay_repro, run_of, sides_of
     from parity.explain.repro import RECORD, read_repro
     from parity.runs.sides import open_sides
 
@@ -40,9 +40,9 @@ def run_replay(
     inputs = [folder / RECORD, *input_files(model or "")]
     require_writable_reports(*reports.values(), inputs=inputs)
     repro = read_repro(folder)
-    recorded = (repro.record.ref.get("spec", ""), repro.record.dut.get("spec", ""))
+    recorded = sides_of(repro, model)
     specs = (_engine("--ref", ref or recorded[0]), _engine("--dut", dut or recorded[1]))
-    run = run_of(repro, model_of(repro, model))
+    run = run_of(repro, model_of(repro, specs, model))
     with Progress(quiet=quiet) as progress:
         try:
             sides = open_sides(specs, run, progress)

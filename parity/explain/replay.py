@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,10 +20,12 @@ from parity.fnv import BASES, fnv1a64_array
 from parity.keys import Key
 from parity.model.generator import words
 from parity.model.model import Model, model_digest, synthetic
-from parity.model.opening import open_model
 from parity.protocol import Injection, Step
+from parity.registry import ENGINES, plugins
+from parity.runs.carried import open_for
 from parity.runs.control import INTEGERS
 from parity.runs.run import Run, Side
+from parity.spec import EngineSpec, Spec, parse_spec
 from parity.status import Level, Verdict
 from parity.tree import Birth, Births, Cause, Control, KeyRow, KeyState, Stability, Tree
 
@@ -40,8 +42,24 @@ class Made:
     kernels: list[str]
 
 
-def model_of(repro: Repro, moved: str | None = None) -> Model:
-    """The model that the folder names. ``moved``: where its file or folder lies now.
+def sides_of(repro: Repro, moved: str | None = None) -> tuple[str, str]:
+    """The specs of ref and dut as recorded. Where they name the run's model themselves
+    (``hf:FOLDER``), the path is the one it was read from, or ``moved``."""
+    record = repro.record
+    ref, dut = (parse_spec(of.get("spec", ""), plugins(ENGINES)) for of in (record.ref, record.dut))
+    named, path = getattr(ref, "model", ""), moved or record.model.get("path")
+    return _at(ref, named, path), _at(dut, named, path)
+
+
+def _at(spec: Spec, named: str, path: str | None) -> str:
+    if path is None or not isinstance(spec, EngineSpec) or not named or spec.model != named:
+        return spec.text
+    return spec.text.replace(f"{spec.name}:{named}", f"{spec.name}:{path}", 1)
+
+
+def model_of(repro: Repro, sides: Sequence[Spec], moved: str | None = None) -> Model:
+    """The model that the folder names, opened as ``sides`` open it. ``moved``: where its file or
+    folder lies now.
 
     InputError where this parity has no such preset, and where the file is not there. That its
     weights are the recorded ones is checked once they are loaded.
@@ -49,7 +67,7 @@ def model_of(repro: Repro, moved: str | None = None) -> Model:
     found = repro.record.model
     try:
         if "path" in found:
-            return _file_model(found, moved)
+            return _file_model(found, sides, moved)
         if moved is not None:
             raise InputError(f"--model {moved}: the repro is of {found['label']}", "leave it out")
         return synthetic(found["name"], found["seed"], found["weights"], found["only"])
@@ -57,14 +75,14 @@ def model_of(repro: Repro, moved: str | None = None) -> Model:
         raise InputError(f"the repro names no model: {error}", "write the repro again") from error
 
 
-def _file_model(found: Mapping[str, Any], moved: str | None) -> Model:
+def _file_model(found: Mapping[str, Any], sides: Sequence[Spec], moved: str | None) -> Model:
     path = moved or found["path"]
     if not os.path.exists(path):
         raise InputError(
             f"{path}: no such file or folder; the repro was written with {found['label']} there",
             "give --model FILE where it lies now",
         )
-    return open_model(path, seed=0, weights=found["weights"])
+    return open_for(sides, path, seed=found.get("seed", 0), weights=found["weights"])
 
 
 def run_of(repro: Repro, model: Model) -> Run:

@@ -52,8 +52,8 @@ Arrays = dict[str, np.ndarray]
 @dataclass(frozen=True)
 class Record:
     """Everything of a repro that is text. ``ref``, ``dut``: dump headers with ``spec``; ``model``:
-    label and digest, with name, seed, weights and only of a preset, or with path and weights
-    (None: as stored) of a file or folder; ``tokens``: ids at positions 0 .. P,
+    label and digest, with name, seed, weights and only of a preset, or with path, weights
+    (None: as stored) and seed of a file or folder; ``tokens``: ids at positions 0 .. P,
     the last one fed to the step; ``prompt``: how many tokens the run prefilled; ``positions``:
     rows of the KV cache; ``files``: SHA-256 of each."""
 
@@ -196,7 +196,7 @@ def _model_facts(model: Model) -> dict[str, Any] | None:
     """How a model is opened again, or None for one that was made in Python."""
     path = path_of(model)
     if path is not None:
-        return {"path": str(path), "weights": weights_of(model)}
+        return {"path": str(path), "weights": weights_of(model), "seed": getattr(model, "seed", 0)}
     if not isinstance(model, SyntheticModel) or model.config.name not in PRESETS:
         return None
     config = model.config

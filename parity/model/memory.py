@@ -88,7 +88,7 @@ def _too_large(
         if len(set(each)) > 1:
             total = f"{' + '.join(map(size_text, each))} = {size_text(sum(each))}"
     small = synthetic(DEFAULT_PRESET, 0)
-    hint = f"--model {DEFAULT_PRESET} needs {size_text(weight_bytes(small))}"
+    hint = f"the preset {DEFAULT_PRESET} needs {size_text(weight_bytes(small))}"
     smaller = next((room.smaller for _, room in rooms if room.smaller), "")
     halved = sum(
         size // 2 if room.smaller else size for size, (_, room) in zip(each, rooms, strict=True)

@@ -69,9 +69,10 @@ def weights_of(model: Model) -> str | None:
 
 
 def path_of(model: Model) -> Path | None:
-    """The absolute path of a model that was read from one, else None."""
+    """The absolute path of the file or folder that a model was opened from, else None."""
     source = source_of(model)
-    return None if source is None else Path(os.path.abspath(source.path))
+    path = getattr(model, "path", None) if source is None else source.path
+    return None if path is None else Path(os.path.abspath(path))
 
 
 def _names_file(text: str) -> bool:

@@ -11,7 +11,7 @@ from parity.dump import CONTROL, Dump
 from parity.dumps.reader import parse_dump
 from parity.errors import InputError, NotRunError
 from parity.model.model import Model
-from parity.model.opening import path_of, weights_of
+from parity.model.opening import path_of, source_of, weights_of
 from parity.program.codec import PROTOCOL
 from parity.program.process import MORE_OUTPUT, Process, ending
 from parity.runs.run import Run
@@ -42,11 +42,12 @@ def program_dump(spec: ProgramSpec, run: Run, fed: Sequence[int]) -> Dump:
 
 
 def told_model(model: Model) -> str:
-    """What a program is told of a model: the absolute path of one in files, else its label.
+    """What a program is told of a model: the absolute path of one whose weights lie in files, else
+    its label.
 
     Raises InputError for a model that its path does not say, and for a path of several lines.
     """
-    path = path_of(model)
+    path = None if source_of(model) is None else path_of(model)
     if path is None:
         return model.label
     if weights_of(model) == "q4":

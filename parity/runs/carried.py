@@ -77,7 +77,7 @@ def own_model(side: Spec, run: Run) -> Model:
 
 def _is_called(model: Model, text: str) -> bool:
     """Whether ``text`` names ``model``: its preset, or the folder or file that it lies in."""
-    path = path_of(model) or getattr(model, "path", None)
+    path = path_of(model)
     if path is None:
         return model.config.name == text
     return os.path.abspath(path) == os.path.abspath(text)

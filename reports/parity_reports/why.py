@@ -83,7 +83,7 @@ def cause_sentence(tree: Tree) -> str:
     shown = tree.elements.key if tree.elements is not None else ""
     if birth.elements is not None and birth.key != shown:
         parts.append(wording.elements_sentence(birth.elements, leading_axis(birth.elements)))
-    return "; ".join(parts)
+    return "; ".join(filter(None, parts))  # elements of two dtypes have no sentence
 
 
 def op_sentence(tree: Tree) -> str:

@@ -212,7 +212,7 @@ def test_red_two_sides_larger_than_memory(
         "",
         "parity: not run: cpu and cpu:fast: m.gguf needs 2 x 1.4 MB = 2.8 MB of host memory (1.4 "
         "MB of weights, 0.1 MB of KV cache and state), 2.0 MB are free\n  next: one side fits: "
-        "parity dump each, then parity compare; or --model moe-tiny needs 1.4 MB\n",
+        "parity dump each, then parity compare; or the preset moe-tiny needs 1.4 MB\n",
     )
     assert unread == []
 
@@ -227,7 +227,7 @@ def test_red_one_side_larger_than_memory(
         3,
         "",
         "parity: not run: cpu: m.gguf needs 1.4 MB of host memory (1.4 MB of weights, 0.1 MB of KV "
-        "cache and state), 1.4 MB are free\n  next: --model moe-tiny needs 1.4 MB\n",
+        "cache and state), 1.4 MB are free\n  next: the preset moe-tiny needs 1.4 MB\n",
     )
     assert unread == []
     assert not Path("run.dump").exists()

@@ -134,7 +134,7 @@ def test_where_nothing_fits_no_dtype_is_recommended(monkeypatch: pytest.MonkeyPa
     _free(monkeypatch, 1000)
     with pytest.raises(NotRunError) as told:
         HfEngine(EngineSettings("library")).load(model, 64)
-    assert told.value.next_step == "--model moe-tiny needs 1.4 MB"
+    assert told.value.next_step == "the preset moe-tiny needs 1.4 MB"
 
 
 def test_two_sides_are_refused_together_with_what_would_fit() -> None:
