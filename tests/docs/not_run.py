@@ -22,6 +22,16 @@ _REASONS = {
             "$ python decode_gpu.py eager eager_gpu.dump",
             "$ parity compare eager_gpu.dump graph_gpu.dump",
         ),
+        "docs/torch.md": (
+            "$ parity isodiff --engine hf:./wide,device=cuda --m 5 --pos 33:33",
+            "$ parity isodiff --engine hf:./wide,device=cuda,dtype=bf16 --m 5 --pos 33:33",
+            "$ parity isodiff --engine hf:./wide,device=cuda,dtype=f16 --m 5 --pos 33:33",
+            "$ parity diff --ref hf:./wide,device=cuda,attn=eager"
+            " --dut hf:./wide,device=cuda,attn=sdpa --n 2",
+            "$ parity diff --ref hf:./wide,device=cuda"
+            " --dut hf:./wide,device=cuda,dtype=bf16 --n 2 --profile",
+            "$ parity isodiff --batch --engine hf:./wide,device=cuda,dtype=f16 --m 2,3 --pos 33",
+        ),
     },
     NVCC: {"docs/header.md": ('cuda: #include "parity_dump.h"',)},
     MINUTES: {
