@@ -1,8 +1,10 @@
 """Build a set of CUDA texts into a shared library, once for every distinct content.
 
-The cache is content-addressed: the name of a library is a digest of the texts, the shim, the flags,
-the compiler and the machine. Nothing in it is ever changed, so it may be deleted at any time. A
-library is believed only with the seal it was built with: one cut, altered or swapped is built anew.
+Each ``.cu`` is compiled by itself, several at once, and its object is kept too: where one text has
+changed, one is compiled. The cache is content-addressed: the name of a library or an object is a
+digest of the texts, the shim, the flags, the compiler and the machine. Nothing in it is ever
+changed, so it may be deleted at any time. What is kept is believed only with the seal it was built
+with: one cut, altered or swapped is built anew.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -23,7 +26,7 @@ import parity.builds.cache
 from parity.builds.cache import find_sealed, keep_sealed, seal, write_whole
 from parity.errors import InputError, ParityBug
 from parity_cuda.emu.compiler import Compiler, find_compiler
-from parity_cuda.emu.translate import Unit, translate
+from parity_cuda.emu.translate import Translation, Unit, translate
 from parity_cuda.sources import PYTHON
 
 Mode = Literal["fast", "asan", "tsan"]
@@ -99,9 +102,9 @@ def build_module(
 ) -> BuiltModule:
     """Build CUDA texts, given by file name, or find them built.
 
-    All ``.cu`` become one translation unit, in name order; ``.cuh`` are found by
-    ``#include "name.cuh"``. ``asan`` and ``tsan`` modules need ``sanitizer_env``. ``announce`` is
-    called before a build, which takes seconds.
+    Each ``.cu`` becomes a translation unit; ``.cuh`` are found by ``#include "name.cuh"``. ``asan``
+    and ``tsan`` modules need ``sanitizer_env``. ``announce`` is called before a build, which takes
+    seconds.
 
     Raises InputError for a text that does not translate or compile, NotRunError without a
     compiler, ParityBug for names that are not plain file names.
@@ -113,7 +116,7 @@ def build_module(
     kept = _kept(folder, key)
     if kept is None:
         announce()
-    path = kept or _compile(translate(sources), flags, compiler, folder, key)
+    path = kept or _Build(flags, compiler, folder, key).module(translate(sources))
     kernels = tuple(_names(folder, key).read_text().split()[1:])
     code = hashlib.sha256(path.read_bytes()).hexdigest()
     digest = _digest(_parts(sources))
@@ -138,6 +141,11 @@ def _kept(folder: Path, key: str) -> Path | None:
 def cache_folder(env: Mapping[str, str] = os.environ) -> Path:
     """Return the private folder of built modules: ``emu`` in the user's cache of parity."""
     return parity.builds.cache.cache_folder("emu", env)
+
+
+def object_folder() -> Path:
+    """The private folder of compiled units, beside it."""
+    return parity.builds.cache.cache_folder("emu-objects")
 
 
 def _check_names(sources: Mapping[str, str]) -> None:
@@ -171,37 +179,81 @@ def _translator() -> str:
 
 
 def _key(sources: Mapping[str, str], flags: Sequence[str], compiler: Compiler) -> str:
-    shim = [*_parts(_shim()), _translator()]
-    parts = [*_parts(sources), "shim", *shim, "flags", *flags, "compiler"]
-    return _digest([*parts, *compiler.command, compiler.version, platform.machine()])
+    return _digest([*_parts(sources), *_around(flags, compiler)])
 
 
-def _compile(unit: Unit, flags: Sequence[str], compiler: Compiler, cache: Path, key: str) -> Path:
-    """Compile in a folder of our own, then rename: another process sees all of it or nothing."""
-    with tempfile.TemporaryDirectory(prefix="build-", dir=cache) as name:
-        folder = Path(name)
-        (folder / INCLUDE).mkdir()
-        headers = {f"{INCLUDE}/{file}": text for file, text in _shim().items()}
-        for file, text in {**unit.headers, **headers, "unit.cpp": unit.text}.items():
-            (folder / file).write_text(text)
-        command = [*compiler.command, "-x", "c++", *flags, f"-I{INCLUDE}", "-I."]
+def _around(flags: Sequence[str], compiler: Compiler) -> list[str]:
+    """What code depends on beside its texts."""
+    parts = ["shim", *_parts(_shim()), _translator(), "flags", *flags, "compiler"]
+    return [*parts, *compiler.command, compiler.version, platform.machine()]
+
+
+def _texts(unit: Unit) -> list[str]:
+    return [unit.text, *_parts(unit.headers)]
+
+
+@dataclass(frozen=True)
+class _Build:
+    """One build that is not in the cache. ``key``: the one of the library, in ``cache``."""
+
+    flags: Sequence[str]
+    compiler: Compiler
+    cache: Path
+    key: str
+
+    def module(self, found: Translation) -> Path:
+        """Build in a folder of our own, then rename: another process sees all of it or nothing."""
+        with tempfile.TemporaryDirectory(prefix="build-", dir=self.cache) as name:
+            folder = Path(name)
+            (folder / INCLUDE).mkdir()
+            headers = {f"{INCLUDE}/{file}": text for file, text in _shim().items()}
+            for unit in found.units.values():
+                headers |= unit.headers
+            for file, text in headers.items():
+                (folder / file).write_text(text)
+            made = self._objects(folder, found.files, [*found.units.values(), found.main])
+            self._run(folder, [*made, "-o", "unit.so", "-lpthread", "-lm"], found.files)
+            sealed = seal(self.key, *map(str.encode, found.kernels))
+            write_whole(_names(self.cache, self.key), "\n".join((sealed, *found.kernels)).encode())
+            return keep_sealed(self.cache, self.key, ".so", (folder / "unit.so").read_bytes())
+
+    def _objects(self, folder: Path, files: Sequence[str], units: Sequence[Unit]) -> list[str]:
+        """The units' objects, in their order; the longest are begun first. Of several errors the
+        one of the first unit is told."""
+        longest = sorted(range(len(units)), key=lambda at: -sum(map(len, _texts(units[at]))))
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            begun = {at: pool.submit(self._object, folder, files, at, units[at]) for at in longest}
+            return [begun[at].result() for at in range(len(units))]
+
+    def _object(self, folder: Path, files: Sequence[str], number: int, unit: Unit) -> str:
+        """The path of a unit's object, compiled where it is not kept."""
+        key = _digest([*_texts(unit), *_around(self.flags, self.compiler)])
+        kept = object_folder()
+        path = find_sealed(kept, key, ".o")
+        if path is None:
+            source, made = f"unit{number}.cpp", f"unit{number}.o"
+            (folder / source).write_text(unit.text)
+            self._run(folder, ["-x", "c++", "-c", source, "-o", made], files)
+            path = keep_sealed(kept, key, ".o", (folder / made).read_bytes())
+        return str(path)
+
+    def _run(self, folder: Path, words: Sequence[str], files: Sequence[str]) -> None:
+        command = [*self.compiler.command, *self.flags, f"-I{INCLUDE}", "-I."]
         # Reports of a sanitizer name ./rmsnorm.cu, not a folder that is gone.
-        command += [f"-fdebug-prefix-map={folder}=.", "unit.cpp", "-o", "unit.so"]
-        command += ["-lpthread", "-lm"]
+        command += [f"-fdebug-prefix-map={folder}=.", *words]
         env = {**os.environ, "LC_ALL": "C"}
-        env.setdefault("ZIG_GLOBAL_CACHE_DIR", str(cache / "zig"))
+        env.setdefault("ZIG_GLOBAL_CACHE_DIR", str(self.cache / "zig"))
         done = subprocess.run(
             command, cwd=folder, env=env, capture_output=True, text=True, check=False
         )
         if done.returncode:
-            log = cache / f"{key}.log"
-            raise _compile_error(done.stdout + done.stderr, unit, command, log)
-        sealed = seal(key, *map(str.encode, unit.kernels))
-        write_whole(_names(cache, key), "\n".join((sealed, *unit.kernels)).encode())
-        return keep_sealed(cache, key, ".so", (folder / "unit.so").read_bytes())
+            log = self.cache / f"{self.key}.log"
+            raise _compile_error(done.stdout + done.stderr, files, command, log)
 
 
-def _compile_error(output: str, unit: Unit, command: Sequence[str], log: Path) -> InputError:
+def _compile_error(
+    output: str, files: Sequence[str], command: Sequence[str], log: Path
+) -> InputError:
     log.write_text(" ".join(command) + "\n" + output)
     advice = f"fix the kernel source; everything the compiler said: {log}"
     error = _ERROR.search(output)
@@ -212,12 +264,12 @@ def _compile_error(output: str, unit: Unit, command: Sequence[str], log: Path) -
         return InputError(f"the kernel sources do not compile: {first}", advice)
     place = f"{error['file']}:{error['line']}"
     if Path(error["file"]).parent == Path(INCLUDE):
-        place = _caller(output, unit) or place
+        place = _caller(output, files) or place
     return InputError(f"{place}: {error['text']}", advice)
 
 
-def _caller(output: str, unit: Unit) -> str | None:
+def _caller(output: str, files: Sequence[str]) -> str | None:
     """Return the first place in a kernel text that an error inside the shim comes from."""
-    names = "|".join(map(re.escape, unit.files))
+    names = "|".join(map(re.escape, files))
     found = re.search(rf"^(?:In file included from )?((?:{names}):\d+)", output, re.MULTILINE)
     return found[1] if found else None

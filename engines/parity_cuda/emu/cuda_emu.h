@@ -7,7 +7,7 @@
 //   emu_base.h      sanitizers, CUDA keywords, vector types
 //   emu_fibers.h    a stack and a register file for each thread that blocks
 //   emu_block.h     one block: which thread runs next, barriers, shared memory
-//   emu_warp.h      shuffles, votes, __syncwarp
+//   emu_warp.h      shuffles, votes, __syncwarp, barriers by number
 //   emu_launch.h    blocks of a grid over OS threads, the table of kernels
 //   emu_float.h     IEEE arithmetic, conversions, bit casts
 //   emu_int.h       integer intrinsics, atomics, fences

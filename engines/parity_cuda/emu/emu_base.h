@@ -52,7 +52,7 @@ extern "C" void __tsan_release(void*);
 #else
 #define EMU_NOTSAN
 #endif
-#define EMU_OUTLINE EMU_NOTSAN __attribute__((noinline))
+#define EMU_OUTLINE inline EMU_NOTSAN __attribute__((noinline))
 #define EMU_INLINE static inline __attribute__((always_inline))
 
 #define __CUDA_EMU__ 1
@@ -105,7 +105,6 @@ EMU_INLINE int3 make_int3(int x, int y, int z) { return {x, y, z}; }
 EMU_INLINE uint3 make_uint3(unsigned x, unsigned y, unsigned z) { return {x, y, z}; }
 
 namespace emu {
-namespace {
 
 // Limits of a launch, from the CUDA programming guide's table of compute capabilities.
 constexpr unsigned kMaxThreads = 1024;
@@ -142,5 +141,4 @@ EMU_INLINE To bits(From from) {
   return to;
 }
 
-}  // namespace
 }  // namespace emu

@@ -7,12 +7,12 @@
 #include "emu_fibers.h"
 
 namespace emu {
-namespace {
 
 enum Order { kAscending = 0, kDescending = 1, kShuffled = 2 };
-enum State : uint8_t { kNew, kBlockWait, kWarpWait, kDone };
+enum State : uint8_t { kNew, kBlockWait, kNamedWait, kWarpWait, kDone };
 constexpr int kLanes = 32;
 constexpr int kFibersAtOnce = 32;
+constexpr int kBarriers = 16;  // barriers by number; 0 is that of __syncthreads
 #ifdef EMU_TSAN
 // TSan follows 255 threads at a time from g++ 13 on; with more it forgets some, and misses races.
 // The threads of all blocks count on: number 223 shares what TSan knows with number 0. A prime, so
@@ -50,6 +50,15 @@ struct Warp {
   unsigned returned;
   Gathering gatherings[kLanes];
 };
+// A barrier by number: some threads wait in it, others only say that they have come.
+struct Named {
+  int arrived, expected;
+  Site site;
+  unsigned waiting[kMaxThreads / kLanes];  // lanes by warp
+#ifdef EMU_TSAN
+  unsigned round;
+#endif
+};
 struct Group {  // lanes ready to go on
   int first;    // index of the warp's lane 0
   unsigned lanes;
@@ -67,6 +76,7 @@ struct Syncs {
   // Two in turn: a late thread must not inherit what others did after the barrier it left.
   char barrier[2];
   char warp[kMaxThreads / kLanes][kLanes][2];
+  char named[kBarriers][2];
 };
 // Memory of one block run, kept to the end of the launch: blocks run in no order.
 struct Kept {
@@ -113,14 +123,15 @@ struct Block {
   Kept* kept;
   unsigned round;
 #endif
+  Named named[kBarriers];
   Warp warps[kMaxThreads / kLanes];
   Thread threads[kMaxThreads];
   Fiber fibers[kFiberRoom];
 };
 
 // The running block and thread. Not initial-exec: a process has room for some 100 such modules.
-static thread_local Block* B;
-static thread_local Thread* T;
+inline thread_local Block* B;
+inline thread_local Thread* T;
 
 EMU_NOTSAN inline uint64_t next_random(Block* b) {  // splitmix64
   uint64_t z = (b->random += 0x9e3779b97f4a7c15ull);
@@ -253,19 +264,19 @@ EMU_NOTSAN inline void resume(Block* b, Thread* next, Fiber* mine, bool ends) {
 }
 
 EMU_OUTLINE __attribute__((noreturn)) void fail_deadlock(Block* b) {
-  int waits[2] = {0, 0};
-  Thread* last[2] = {nullptr, nullptr};
+  int waits[3] = {0, 0, 0};
+  Thread* last[3] = {nullptr, nullptr, nullptr};
   for (int i = 0; i < b->count; i++) {
     Thread* t = &b->threads[i];
-    if (t->state != kBlockWait && t->state != kWarpWait) continue;
-    waits[t->state == kWarpWait]++;
-    last[t->state == kWarpWait] = t;
+    if (t->state < kBlockWait || t->state > kWarpWait) continue;
+    waits[t->state - kBlockWait]++;
+    last[t->state - kBlockWait] = t;
   }
-  const char* names[2] = {"__syncthreads", "a warp operation"};
+  const char* names[3] = {"__syncthreads", "a barrier by number", "a warp operation"};
   char text[400];
   size_t n = 0;
   text[0] = 0;
-  for (int k = 0; k < 2; k++) {
+  for (int k = 0; k < 3; k++) {
     if (!waits[k] || n >= sizeof text) continue;
     n += (size_t)snprintf(text + n, sizeof text - n, " %d wait in %s (thread %d at %s:%d),",
                           waits[k], names[k], last[k]->index, last[k]->site->file,
@@ -387,6 +398,7 @@ EMU_NOTSAN inline void reset_block(Block* b, uint64_t random) {
   b->head = b->tail = 0;
   for (int i = 0; i < b->count; i++) b->threads[i].state = kNew;
   for (int i = 0; i * kLanes < b->count; i++) b->warps[i].returned = 0;
+  memset(b->named, 0, sizeof b->named);
   set_turn(b);
   // Two ways to mix warps: one far ahead of the others, or all side by side.
   b->run_ahead = b->order == kShuffled ? next_random(b) & 1 : b->order == kAscending;
@@ -431,8 +443,8 @@ struct SharedSize {
   size_t bytes;
   SharedSize* next;
 };
-static SharedSize* shared_sizes;
-static int shared_count;
+inline SharedSize* shared_sizes;
+inline int shared_count;
 
 // One for each __shared__ declaration and instantiation: `Tag` is a type local to the function.
 template <class Tag, class Array>
@@ -472,5 +484,4 @@ EMU_INLINE V* shared_dynamic(Site site) {
   return (V*)b->dynamic;
 }
 
-}  // namespace
 }  // namespace emu

@@ -11,7 +11,8 @@
 #else
 // Saves the callee-saved registers on the running stack, stores its pointer, and takes up `to`.
 extern "C" __attribute__((visibility("hidden"))) void emu_switch(void** save, void* to);
-#if defined(__x86_64__)
+#if !defined(EMU_MAIN)
+#elif defined(__x86_64__)
 asm(R"(
 .text
 .hidden emu_switch
@@ -74,7 +75,6 @@ emu_switch:
 #endif
 
 namespace emu {
-namespace {
 
 #if defined(EMU_ASAN) || defined(EMU_TSAN)
 constexpr size_t kStackBytes = 256 * 1024;  // redzones and spills of the instrumentation
@@ -160,5 +160,4 @@ EMU_NOTSAN inline void fiber_switch(Fiber* from, Fiber* to, bool ends) {
 #endif
 }
 
-}  // namespace
 }  // namespace emu

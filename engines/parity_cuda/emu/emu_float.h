@@ -50,7 +50,6 @@ EMU_INLINE bool signbit(float a) { return emu::bits<uint32_t>(a) >> 31; }
 EMU_INLINE bool signbit(double a) { return emu::bits<uint64_t>(a) >> 63; }
 
 namespace emu {
-namespace {
 
 // PTX min and max: a NaN loses to a number, and -0 < +0. minss and maxss of x86 do neither.
 template <class Word, class V>
@@ -84,7 +83,6 @@ EMU_INLINE To saturate(From x) {
   return (To)x;
 }
 
-}  // namespace
 }  // namespace emu
 
 EMU_INLINE float fmaxf(float a, float b) { return emu::maximum<uint32_t>(a, b); }

@@ -69,7 +69,6 @@ EMU_INLINE unsigned long long __umul64hi(unsigned long long a, unsigned long lon
 }
 
 namespace emu {
-namespace {
 
 // Adds up products of `count` integers from a's bytes or halves and b's bytes; wraps like PTX.
 template <class A, class B>
@@ -82,7 +81,6 @@ EMU_INLINE unsigned dot(unsigned a, unsigned b, unsigned sum, int count) {
   return sum;
 }
 
-}  // namespace
 }  // namespace emu
 
 EMU_INLINE int __dp4a(int a, int b, int c) {
@@ -128,7 +126,6 @@ EMU_INLINE V __ldcs(const V* p) {
 
 // ---- atomics: relaxed, as on the device
 namespace emu {
-namespace {
 
 // Replaces *p by change(*p) in one step and returns what was there.
 template <class V, class Change>
@@ -142,7 +139,6 @@ EMU_INLINE V update(V* p, Change change) {
   return before;
 }
 
-}  // namespace
 }  // namespace emu
 
 #define EMU_ATOMICS(V)                                                                         \

@@ -3,7 +3,6 @@
 #include "emu_block.h"
 
 namespace emu {
-namespace {
 
 // ---- the table of kernels
 
@@ -103,7 +102,7 @@ inline void* take_memory(size_t bytes) {
 
 // Blocks that no launch uses. Stacks are mapped once, not for every launch.
 constexpr int kParked = 128;
-static Block* parked[kParked];
+inline Block* parked[kParked];
 
 EMU_OUTLINE Block* new_block() {
   Block* b = (Block*)__builtin_calloc(1, sizeof(Block));
@@ -302,10 +301,12 @@ struct Crew {
 };
 constexpr Crew kNoCrew = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER,
                           PTHREAD_COND_INITIALIZER, nullptr, 0, 0};
-static Crew crew = kNoCrew;
+inline Crew crew = kNoCrew;
+#ifdef EMU_MAIN
 __attribute__((constructor)) static void forget_crew_after_fork() {
   pthread_atfork(nullptr, nullptr, [] { crew = kNoCrew; });  // its threads stay in the parent
 }
+#endif
 
 inline void* crew_member(void*) {
   pthread_mutex_lock(&crew.mutex);
@@ -392,12 +393,15 @@ inline char* launch(const Kernel* kernel, const Spec* spec, const char* args) {
   return job.failure;
 }
 
-}  // namespace
 }  // namespace emu
 
+// A unit of kernels ends with a table of them; one more unit, of no kernel, has what launch.py calls.
+#define EMU_HIDDEN extern "C" __attribute__((visibility("hidden")))
+#ifdef EMU_MAIN
 #define EMU_EXPORT extern "C" __attribute__((visibility("default")))
-EMU_EXPORT const emu::Kernel emu_kernels[];
+EMU_EXPORT const emu::Kernel* const emu_kernels[];
 EMU_EXPORT char* emu_launch(uint64_t kernel, const emu::Spec* spec, const char* args) {
-  return emu::launch(&emu_kernels[kernel], spec, args);
+  return emu::launch(emu_kernels[kernel], spec, args);
 }
 EMU_EXPORT void emu_free(char* message) { __builtin_free(message); }
+#endif

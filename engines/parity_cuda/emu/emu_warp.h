@@ -1,9 +1,9 @@
-// Warp operations: shuffles, votes, __syncwarp; and the names kernels use for all of this.
+// Warp operations: shuffles, votes, __syncwarp; barriers by number; and the names kernels use for all
+// of this.
 #pragma once
 #include "emu_block.h"
 
 namespace emu {
-namespace {
 
 enum WarpOperation { kSyncWarp, kShuffle, kVote };
 
@@ -120,6 +120,52 @@ EMU_INLINE unsigned ballot(Site site, unsigned mask, bool predicate) {
 EMU_INLINE bool all_lanes(Site site, unsigned mask, bool predicate) {
   return ballot(site, mask, !predicate) == 0;
 }
+// bar.sync (waits) and bar.arrive of PTX: `expected` threads come to barrier `number`.
+EMU_OUTLINE void named_barrier(Site site, int number, int expected, bool waits) {
+  Thread* t = T;
+  Block* b = B;
+  if (number < 1 || number >= kBarriers || expected < 1 || expected % kLanes) {
+    fail("%s:%d: barrier %d of %d threads: numbers go from 1 to %d, threads by %d", site->file,
+         site->line, number, expected, kBarriers - 1, kLanes);
+  }
+  Named* g = &b->named[number];
+  if (g->arrived && g->expected != expected) {
+    fail("%s:%d: thread %d expects %d threads at barrier %d, others %d", site->file, site->line,
+         t->index, expected, number, g->expected);
+  }
+  g->expected = expected;
+  g->site = t->site = site;
+#ifdef EMU_TSAN
+  char* sync = &b->syncs->named[number][g->round & 1];
+  __tsan_release(sync);
+#endif
+  if (waits) {
+    t->state = kNamedWait;
+    g->waiting[t->index / kLanes] |= 1u << t->index % kLanes;
+  }
+  if (++g->arrived == expected) {
+    g->arrived = 0;
+#ifdef EMU_TSAN
+    g->round++;
+#endif
+    for (int w = 0; w * kLanes < b->count; w++) {
+      if (g->waiting[w]) release_group(b, w * kLanes, g->waiting[w]);
+      g->waiting[w] = 0;
+    }
+  }
+  if (!waits) {
+    // Others may go on first: what this thread does from here on is not ordered before them.
+    if (b->run_ahead) return;
+    t->state = kNamedWait;
+    release_group(b, t->index & ~(kLanes - 1), 1u << t->index % kLanes);
+    return wait(b, t);
+  }
+  wait(b, t);
+#ifdef EMU_TSAN
+  __tsan_acquire(sync);
+#endif
+}
+
 struct SyncWarp {  // an object, as a macro cannot have a default argument
   Site site;
   void operator()(unsigned mask = 0xffffffffu) const {
@@ -127,7 +173,6 @@ struct SyncWarp {  // an object, as a macro cannot have a default argument
   }
 };
 
-}  // namespace
 }  // namespace emu
 
 #define threadIdx (emu::T->tid)
@@ -139,6 +184,9 @@ struct SyncWarp {  // an object, as a macro cannot have a default argument
 #define __syncthreads_count(predicate) emu::block_barrier(EMU_SITE, (predicate) != 0)
 #define __syncthreads_or(predicate) ((int)(emu::block_barrier(EMU_SITE, (predicate) != 0) != 0))
 #define __syncthreads_and(predicate) ((int)(emu::block_barrier(EMU_SITE, (predicate) == 0) == 0))
+// For headers that write bar.sync and bar.arrive in PTX (barriers.cuh).
+#define emu_barrier_sync(number, threads) emu::named_barrier(EMU_SITE, (number), (threads), true)
+#define emu_barrier_arrive(number, threads) emu::named_barrier(EMU_SITE, (number), (threads), false)
 #define __syncwarp(...) emu::SyncWarp{EMU_SITE}(__VA_ARGS__)
 #define __shfl_sync(...) emu::shuffle(EMU_SITE, __VA_ARGS__)
 #define __shfl_xor_sync(...) emu::shuffle_xor(EMU_SITE, __VA_ARGS__)

@@ -166,8 +166,8 @@ class EmuModule:
         self._free = library.emu_free
         self._free.argtypes = (ctypes.c_void_p,)
         self._free.restype = None
-        entries = (_Entry * len(built.kernels)).in_dll(library, "emu_kernels")
-        kernels = (_Kernel(index, entry) for index, entry in enumerate(entries))
+        entries = (ctypes.POINTER(_Entry) * len(built.kernels)).in_dll(library, "emu_kernels")
+        kernels = (_Kernel(index, entry.contents) for index, entry in enumerate(entries))
         self._kernels = {kernel.name: kernel for kernel in kernels}
 
     def launch(

@@ -1,14 +1,15 @@
-"""CUDA texts to one C++ unit for cuda_emu.h: shared memory, and the table of kernels.
+"""CUDA texts to C++ units for cuda_emu.h: shared memory, and the tables of kernels.
 
 Two things need rewriting: a ``__shared__`` declaration becomes a reference into the memory of the
-running block, and the unit ends with a table of its ``__global__`` functions. What is not
+running block, and each unit ends with a table of its ``__global__`` functions. What is not
 understood is refused by file and line, never guessed. Line numbers stay as they are.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import count
@@ -46,42 +47,72 @@ _KERNEL_FORM = 'write `extern "C" __global__ void name(...)`, neither a template
 
 @dataclass(frozen=True)
 class Unit:
-    """One translation unit: its text, the headers beside it, what it was made from and offers."""
+    """One translation unit: its text, and the headers that it includes, by name."""
 
     text: str
     headers: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Translation:
+    """``units``: one of each ``.cu``, by its name, and the ``main`` one that leads to the tables of
+    all of them; what they were made from and offer."""
+
+    units: dict[str, Unit]
+    main: Unit
     files: tuple[str, ...]
     kernels: tuple[str, ...]
 
 
-def translate(sources: Mapping[str, str]) -> Unit:
-    """Turn CUDA texts by file name (``.cu``, ``.cuh``) into one unit, ``.cu`` in name order.
+def translate(sources: Mapping[str, str]) -> Translation:
+    """Turn CUDA texts by file name (``.cu``, ``.cuh``) into one unit a ``.cu``, in name order.
 
     Raises InputError where a shared array or a kernel is declared in a way not understood, for
-    inline PTX outside ``#ifndef __CUDA_EMU__``, and where the texts hold no kernel at all.
+    inline PTX outside ``#ifndef __CUDA_EMU__``, for two kernels of one name, and where the texts
+    hold no kernel at all.
     """
-    reached = _reached(sources)
-    numbers = count()  # over all files: two arrays of one unit never share memory
-    kernels: dict[str, tuple[str, int]] = {}
+    kernels: dict[str, dict[str, int]] = {}
     parts: dict[str, str] = {}
     for name in sorted(sources):
         code = _visible(sources[name])
         _refuse_ptx(name, code)
-        if name in reached:
-            kernels |= {kernel: (name, line) for kernel, line in _kernels(name, code)}
-        parts[name] = _numbered(name, _place_shared(name, sources[name], code, numbers))
-    if not kernels:
+        kernels[name] = dict(_kernels(name, code))
+        parts[name] = _numbered(name, _place_shared(name, sources[name], code))
+    units: dict[str, Unit] = {}
+    tables: list[tuple[str, int]] = []
+    offered: dict[str, str] = {}
+    for name in sorted(sources):
+        if name.endswith(".cuh"):
+            continue
+        reached = _reached(sources, name)
+        own: dict[str, tuple[str, int]] = {}
+        for file in sorted(reached):  # a kernel of a header belongs to the first unit that has it
+            own |= {each: (file, line) for each, line in kernels[file].items()}
+        own = {each: place for each, place in own.items() if offered.get(each) != place[0]}
+        _refuse_twins(own, offered)
+        headers = {file: parts[file] for file in sorted(reached - {name})}
+        units[name] = Unit(_unit(name, parts[name], own), headers)
+        tables += [(_table_name(name), len(own))]
+        offered |= {each: file for each, (file, _) in own.items()}
+    if not offered:
         raise InputError(f"no __global__ function in {', '.join(sorted(sources))}", _KERNEL_FORM)
-    headers = {name: text for name, text in parts.items() if name.endswith(".cuh")}
-    units = [text for name, text in parts.items() if name not in headers]
-    text = '#include "cuda_emu.h"\n' + "".join(units) + _table(kernels)
-    return Unit(text, headers, tuple(parts), tuple(kernels))
+    return Translation(units, Unit(_main(tables), {}), tuple(parts), tuple(offered))
 
 
-def _reached(sources: Mapping[str, str]) -> set[str]:
-    """The ``.cu`` files and what they include: a header that none does is in no unit."""
+def _refuse_twins(own: Mapping[str, tuple[str, int]], offered: Mapping[str, str]) -> None:
+    """A device has one kernel of a name in a module."""
+    for kernel, (file, line) in own.items():
+        if kernel in offered:
+            raise InputError(
+                f"{file}:{line}: a second kernel called {kernel}; {offered[kernel]} has one",
+                "give one of them another name",
+            )
+
+
+def _reached(sources: Mapping[str, str], first: str) -> set[str]:
+    """A ``.cu`` file and what it includes."""
     reached: set[str] = set()
-    left = [name for name in sources if not name.endswith(".cuh")]
+    left = [first]
     while left:
         name = left.pop()
         reached.add(name)
@@ -95,11 +126,26 @@ def _numbered(name: str, text: str, line: int = 1) -> str:
     return f'#line {line} "{name}"\n{text}\n'
 
 
-def _table(kernels: Mapping[str, tuple[str, int]]) -> str:
-    """Give the array that launch.py reads; each row counts as the line that declares its kernel."""
-    rows = (_numbered(file, f"EMU_KERNEL({name}),", line) for name, (file, line) in kernels.items())
-    end = "{nullptr, nullptr, nullptr, 0}};\n"
-    return 'extern "C" const emu::Kernel emu_kernels[] = {\n' + "".join(rows) + end
+def _unit(name: str, text: str, kernels: Mapping[str, tuple[str, int]]) -> str:
+    """A file's unit. Its functions are its own, so that two units may include one header; each row
+    of its table counts as the line that declares the kernel."""
+    rows = (_numbered(file, f"EMU_KERNEL({each}),", line) for each, (file, line) in kernels.items())
+    table = f"EMU_HIDDEN const emu::Kernel {_table_name(name)}[] = {{\n" + "".join(rows)
+    body = f"namespace {{\n{text}}}  // namespace\n"
+    return f'#include "cuda_emu.h"\n{body}{table}{{nullptr, nullptr, nullptr, 0}}}};\n'
+
+
+def _table_name(name: str) -> str:
+    """Of the file alone: a unit is the same whatever other files stand beside it."""
+    return f"emu_table_{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+
+
+def _main(tables: Sequence[tuple[str, int]]) -> str:
+    """The unit with the array that launch.py reads, and what it calls."""
+    declared = "".join(f"EMU_HIDDEN const emu::Kernel {name}[];\n" for name, _ in tables)
+    rows = "".join(f"&{name}[{i}],\n" for name, number in tables for i in range(number))
+    array = f"EMU_EXPORT const emu::Kernel* const emu_kernels[] = {{\n{rows}nullptr}};\n"
+    return f'#define EMU_MAIN 1\n#include "cuda_emu.h"\n{declared}{array}'
 
 
 def _blank(match: re.Match[str]) -> str:
@@ -193,8 +239,9 @@ def _inside_function(code: str, position: int) -> bool:
     return any(opened)
 
 
-def _place_shared(name: str, text: str, code: str, numbers: Iterator[int]) -> str:
+def _place_shared(name: str, text: str, code: str) -> str:
     """Rewrite every ``__shared__`` declaration of ``text``; ``code`` is its visible form."""
+    numbers = count()  # two arrays of one function never share memory
     # From the last one to the first: the positions before it stay valid.
     for token in reversed(list(re.finditer(r"\b__shared__\b", code))):
         start, end = _statement_start(code, token.start()), code.find(";", token.end())

@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -66,6 +67,55 @@ def test_anything_in_the_cache_may_be_deleted(
     second, third = build_module(source(1)), build_module(source(1))
     assert (second.hit, third.hit) == (False, True)
     assert second.kernels == third.kernels == first.kernels
+
+
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The objects that are compiled from now on, by the name of their unit's file."""
+    seen: list[str] = []
+    run = subprocess.run
+
+    def spy(command: list[str], **options: Any) -> Any:
+        if "-c" in command:
+            text = (Path(options["cwd"]) / command[command.index("-c") + 1]).read_text()
+            lines = re.findall(r'^#line 1 "(.*)"$', text, re.MULTILINE)
+            seen.append(lines[0] if lines else "main")
+        return run(command, **options)
+
+    monkeypatch.setattr(subprocess, "run", spy)
+    return seen
+
+
+def test_a_changed_text_is_compiled_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PARITY_CACHE", str(tmp_path))
+    head = '#include "h.cuh"\n'
+    one, two = source("N")["k.cu"], source(2)["k.cu"].replace("k(", "l(")
+    base = {"a.cu": head + one, "b.cu": two, "h.cuh": "constexpr int N = 3;\n"}
+    seen = compiled(monkeypatch)
+    build_module(base)
+    assert sorted(seen) == ["a.cu", "b.cu", "main"]
+    seen.clear()
+    build_module({**base, "b.cu": two + "// more\n"})
+    assert seen == ["b.cu"]
+    seen.clear()
+    assert first_value({**base, "h.cuh": "constexpr int N = 4;\n"}) == 4
+    assert seen == ["a.cu"]
+
+
+def test_an_altered_object_is_compiled_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PARITY_CACHE", str(tmp_path))
+    build_module(source(1))
+    objects = sorted((tmp_path / "emu-objects").iterdir())
+    assert len(objects) == 2
+    others = [path.read_bytes() for path in objects]
+    for path, other in zip(objects, reversed(others), strict=True):  # swapped
+        path.write_bytes(other)
+    for path in (tmp_path / "emu").iterdir():
+        path.unlink()
+    seen = compiled(monkeypatch)
+    assert first_value(source(1)) == 1
+    assert sorted(seen) == ["k.cu", "main"]
 
 
 @pytest.mark.parametrize("change", ["text", "name", "header", "flags", "mode", "compiler"])

@@ -72,12 +72,12 @@ def test_dynamic_declarations(declaration: str) -> None:
 
 
 def test_arrays_of_all_files_are_apart() -> None:
-    """Same names and types in a header and two files: none may share memory."""
+    """Same names and types in two headers and a file: none may share memory."""
     function = "__device__ int* NAME() { __shared__ int s[8]; return s; }\n"
     sources = {
         "h.cuh": "#pragma once\n" + function.replace("NAME", "of_h"),
-        "a.cu": '#include "h.cuh"\n' + function.replace("NAME", "of_a"),
-        "b.cu": '#include "h.cuh"\n'
+        "a.cuh": '#include "h.cuh"\n' + function.replace("NAME", "of_a"),
+        "b.cu": '#include "a.cuh"\n'
         + function.replace("NAME", "of_b")
         + kernel("of_h()[0] = 1; of_a()[0] = 2; of_b()[0] = 3; y[0] = 100 * of_h()[0] "
                  "+ 10 * of_a()[0] + of_b()[0];"),
@@ -193,9 +193,33 @@ def test_a_kernel_of_a_header_that_nothing_includes_is_in_no_table() -> None:
     assert translate({"a.cu": kernel(""), **header, **through}).kernels == ("k", "of_header")
 
 
+def test_two_kernels_of_one_name_are_refused() -> None:
+    two = {"a.cu": kernel(""), "b.cu": "// a line\n" + kernel("")}
+    with pytest.raises(InputError, match=r"^b\.cu:\d+: a second kernel called k; a\.cu has one"):
+        translate(two)
+
+
+def test_units_that_include_one_header_have_functions_of_their_own() -> None:
+    header = "#pragma once\n__device__ int twice(int x) { return 2 * x; }\n"
+    header += "static __device__ const int of_header[2] = {3, 4};\n"
+    use = '#include "h.cuh"\nextern "C" __global__ void NAME(int* y) { y[0] = WHAT; }\n'
+    sources = {
+        "h.cuh": header,
+        "a.cu": use.replace("NAME", "a").replace("WHAT", "twice(of_header[0])"),
+        "b.cu": use.replace("NAME", "b").replace("WHAT", "twice(of_header[1])"),
+    }
+    module = EmuModule(build_module(sources))
+    found = []
+    for name in ("a", "b"):
+        y = np.zeros(1, np.int32)
+        module.launch(name, (1,), (1,), (y,), schedule=ASCENDING)
+        found += y.tolist()
+    assert found == [6, 8]
+
+
 def test_lines_stay_where_they_are() -> None:
     text = kernel("__shared__\n int\n s[8];\nint here = __LINE__;\ny[0] = here + s[0];")
-    unit = translate({"a.cu": text}).text
+    unit = translate({"a.cu": text}).units["a.cu"].text
     shift = unit[: unit.index("#line 1")].count("\n") + 1
     line = next(i for i, each in enumerate(unit.splitlines(), 1) if "int here" in each)
     assert line - shift == 5
@@ -203,5 +227,6 @@ def test_lines_stay_where_they_are() -> None:
 
 def test_raw_strings_and_digit_separators_hide_nothing() -> None:
     text = 'const char* a = R"x(__shared__ ")x"; const int b = 1\'000, c = 2\'000;\n'
-    unit = translate({"a.cu": kernel("__shared__ int s[8]; y[0] = s[0];", text)}).text
+    sources = {"a.cu": kernel("__shared__ int s[8]; y[0] = s[0];", text)}
+    unit = translate(sources).units["a.cu"].text
     assert len(re.findall("shared_static", unit)) == 1
