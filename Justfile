@@ -68,6 +68,10 @@ tune *args:
 bench-cpu *args:
     {{ python }} -m tests.bench.cpu "$@"
 
+# how time grows when keys, context, rows or layers double: [N] [--engine cuda] [--only TEXT]
+bench-scaling *args:
+    {{ python }} -m tests.bench.scaling "$@"
+
 # how fast an engine takes over a model file: FILE [--engine cuda]
 bench-loading *args:
     {{ python }} tests/bench/loading.py "$@"

@@ -71,8 +71,8 @@ def fnv1a64_prefixes(data: bytes, ends: Sequence[int], basis: int = BASES["fnv1a
         block = whole[start : start + _BLOCK]
         delta = _deltas(block, basis & 0xFF) * inverse[: block.size]
         digests = (np.cumsum(delta, dtype=np.uint64) + np.uint64(basis)) * powers[: block.size]
-        here = wanted[(wanted > start) & (wanted <= start + block.size)]
-        found += digests[here - start - 1].tolist()
+        last = int(np.searchsorted(wanted, start + block.size, side="right"))
+        found += digests[wanted[len(found) : last] - start - 1].tolist()
         basis = int(digests[-1])
     return found
 

@@ -32,6 +32,11 @@ def jit(fn: F) -> F:
     return _compiled(fn, parallel=False)
 
 
+def jit_inside(fn: F) -> F:
+    """``jit``, always made part of its callers: for what runs once a block of weights."""
+    return _compiled(fn, parallel=False, inside=True)
+
+
 def jit_parallel(fn: F) -> F:
     """Compile `fn` with `prange` over independent rows (never over a reduced axis).
 
@@ -78,13 +83,16 @@ def require_loaded_sources() -> None:
     _sources.require_loaded(__name__.partition(".")[0])
 
 
-def _compiled(fn: F, parallel: bool) -> F:
+def _compiled(fn: F, parallel: bool, inside: bool = False) -> F:
     from numba import njit
 
     from parity_cpu.code_cache import CodeCache
 
     _refuse_compiled_closure(fn)
-    compiled: Any = njit(parallel=parallel, **OPTIONS)(fn)
+    options: dict[str, Any] = {**OPTIONS, "parallel": parallel}
+    if inside:
+        options["forceinline"] = True
+    compiled: Any = njit(**options)(fn)
     CodeCache(compiled, _own_folder())
     return compiled
 

@@ -48,7 +48,7 @@ F32 = Lanes("F32x16", FLOATS)
 I32 = Lanes("I32x16", WORDS)
 
 
-def _operator(symbol: Any, kind: Lanes, instruction: str) -> None:
+def teach_operator(symbol: Any, kind: Lanes, instruction: str) -> None:
     """Teach Numba ``kind symbol kind``: one LLVM instruction without flags."""
 
     class Template(AbstractTemplate):  # type: ignore[misc]
@@ -72,60 +72,60 @@ for _symbol, _kind, _instruction in (
     (operator.and_, I32, "and_"),
     (operator.rshift, I32, "lshr"),
 ):
-    _operator(_symbol, _kind, _instruction)
+    teach_operator(_symbol, _kind, _instruction)
 
 
-def _compiled_only(typing: Callable[..., Any]) -> Callable[..., Any]:
+def compiled_only(typing: Callable[..., Any]) -> Callable[..., Any]:
     """Numba's ``intrinsic``, typed as its callers see it: without the typing context."""
     operation: Callable[..., Any] = intrinsic(typing)
     return operation
 
 
-def _has(context: Any, feature: str) -> bool:
+def has(context: Any, feature: str) -> bool:
     """Whether code is made for x86 processors with ``feature``; kept code is found by that too."""
     _, _, features = context.codegen().magic_tuple()
     return f"+{feature}" in features.split(",")
 
 
-def _call(builder: Any, name: str, result: Any, *args: Any) -> Any:
+def call(builder: Any, name: str, result: Any, *args: Any) -> Any:
     kind = ir.FunctionType(result, [value.type for value in args])
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), args)
 
 
 def fma_of_lanes(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     """The code of ``intrinsics.fma32`` of three F32; llvmlite's own knows scalars alone."""
-    return _call(builder, "llvm.fma.v16f32", FLOATS, *args)
+    return call(builder, "llvm.fma.v16f32", FLOATS, *args)
 
 
-def _picked(builder: Any, a: Any, b: Any, places: Iterable[int]) -> Any:
+def picked(builder: Any, a: Any, b: Any, places: Iterable[int]) -> Any:
     """The elements at ``places`` of a, then b."""
     chosen = list(places)
     mask = ir.Constant(ir.VectorType(ir.IntType(32), len(chosen)), chosen)
     return builder.shuffle_vector(a, b, mask)
 
 
-def _spread(builder: Any, value: Any, vector: Any) -> Any:
+def spread_value(builder: Any, value: Any, vector: Any) -> Any:
     empty = ir.Constant(vector, ir.Undefined)
     first = builder.insert_element(empty, value, _index(0))
-    return _picked(builder, first, empty, [0] * vector.count)
+    return picked(builder, first, empty, [0] * vector.count)
 
 
 def _index(lane: int) -> Any:
     return ir.Constant(ir.IntType(32), lane)
 
 
-@_compiled_only
+@compiled_only
 def spread(typingctx: Any, value: Any) -> Any:
     """spread(value: float32 or int32) -> F32 or I32, the value in every lane."""
     kind = F32 if value == types.float32 else I32
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return _spread(builder, args[0], kind.llvm)
+        return spread_value(builder, args[0], kind.llvm)
 
     return kind(types.float32 if kind is F32 else types.int32), codegen
 
 
-@_compiled_only
+@compiled_only
 def floats(typingctx: Any, value: Any) -> Any:
     """floats(value: I32) -> F32, every int32 rounded to float32."""
 
@@ -135,7 +135,7 @@ def floats(typingctx: Any, value: Any) -> Any:
     return F32(I32), codegen
 
 
-@_compiled_only
+@compiled_only
 def as_floats(typingctx: Any, value: Any) -> Any:
     """as_floats(value: I32) -> F32 of the same bits."""
 
@@ -145,23 +145,33 @@ def as_floats(typingctx: Any, value: Any) -> Any:
     return F32(I32), codegen
 
 
-@_compiled_only
-def eight_weights(typingctx: Any, words: Any) -> Any:
-    """eight_weights(words: I32) -> eight F32: the nibbles of each lane from the lowest, less 8."""
+def _weights(nibbles: tuple[int, ...]) -> Callable[..., Any]:
+    """Those of ``nibbles`` (n beside n + 4), in their order."""
 
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        found = [builder.lshr(args[0], _all(4 * nibble)) for nibble in range(8)]
-        if _has(context, "avx512bw"):
-            pairs = [_two_weights(builder, shifted) for shifted in found[:4]]
-            found = [pair[0] for pair in pairs] + [pair[1] for pair in pairs]
-        else:
-            found = [
-                builder.sitofp(builder.sub(builder.and_(shifted, _all(15)), _all(8)), FLOATS)
-                for shifted in found
-            ]
-        return context.make_tuple(builder, sig.return_type, found)
+    def typing(typingctx: Any, words: Any) -> Any:
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            found: dict[int, Any] = {}
+            for nibble in nibbles:
+                shifted = builder.lshr(args[0], _all(4 * (nibble % 4)))
+                if nibble < 4 and has(context, "avx512bw"):
+                    found[nibble], found[nibble + 4] = _two_weights(builder, shifted)
+                elif nibble not in found:
+                    shifted = builder.lshr(args[0], _all(4 * nibble))
+                    less = builder.sub(builder.and_(shifted, _all(15)), _all(8))
+                    found[nibble] = builder.sitofp(less, FLOATS)
+            values = [found[nibble] for nibble in nibbles]
+            return context.make_tuple(builder, sig.return_type, values)
 
-    return types.UniTuple(F32, 8)(I32), codegen
+        return types.UniTuple(F32, len(nibbles))(I32), codegen
+
+    return typing
+
+
+# eight_weights(words: I32) -> eight F32: the nibbles of each lane from the lowest, less 8; and four
+# of them: of the bytes' low halves, and of their high ones.
+eight_weights = compiled_only(_weights((0, 1, 2, 3, 4, 5, 6, 7)))
+low_weights = compiled_only(_weights((0, 2, 4, 6)))
+high_weights = compiled_only(_weights((1, 3, 5, 7)))
 
 
 def _two_weights(builder: Any, words: Any) -> tuple[Any, Any]:
@@ -171,7 +181,7 @@ def _two_weights(builder: Any, words: Any) -> tuple[Any, Any]:
         SHORTS, upper
     )  # found by five bits, of which the fifth is the next nibble's
     places = builder.bitcast(words, SHORTS)
-    both = _call(builder, "llvm.x86.avx512.permvar.hi.512", SHORTS, table, places)
+    both = call(builder, "llvm.x86.avx512.permvar.hi.512", SHORTS, table, places)
     both = builder.bitcast(both, WORDS)
     low, high = builder.shl(both, _all(16)), builder.and_(both, _all(0xFFFF0000))
     return builder.bitcast(low, FLOATS), builder.bitcast(high, FLOATS)
@@ -181,7 +191,7 @@ def _all(value: int) -> Any:
     return ir.Constant(WORDS, [value] * LANES)
 
 
-@_compiled_only
+@compiled_only
 def halves(typingctx: Any, bits: Any) -> Any:
     """halves(bits: I32) -> F32 of the finite f16 in the low half of each lane; exact, subnormals
     too, as ``ops.q4.half_to_f32``."""
@@ -196,24 +206,24 @@ def halves(typingctx: Any, bits: Any) -> Any:
     return F32(I32), codegen
 
 
-@_compiled_only
+@compiled_only
 def pair_dot(typingctx: Any, a: Any, b: Any) -> Any:
     """pair_dot(a: I32, b: I32) -> I32: the two int16 of each lane multiplied and added, exact."""
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         halves = [builder.bitcast(value, SHORTS) for value in args]
-        if _has(context, "avx512bw"):
-            return _call(builder, "llvm.x86.avx512.pmaddw.d.512", WORDS, *halves)
+        if has(context, "avx512bw"):
+            return call(builder, "llvm.x86.avx512.pmaddw.d.512", WORDS, *halves)
         products = []
         for start in (0, 1):
-            taken = (_picked(builder, half, half, range(start, 2 * LANES, 2)) for half in halves)
+            taken = (picked(builder, half, half, range(start, 2 * LANES, 2)) for half in halves)
             products.append(builder.mul(*(builder.sext(value, WORDS) for value in taken)))
         return builder.add(*products)
 
     return I32(I32, I32), codegen
 
 
-@_compiled_only
+@compiled_only
 def lane(typingctx: Any, values: Any, at: Any) -> Any:
     """lane(values: F32, at: int) -> float32, the value of lane ``at``."""
 
@@ -223,20 +233,20 @@ def lane(typingctx: Any, values: Any, at: Any) -> Any:
     return types.float32(F32, types.int64), codegen
 
 
-@_compiled_only
+@compiled_only
 def every(typingctx: Any, data: Any, at: Any) -> Any:
     """every(data: float32 or int32 array, at: int) -> F32 or I32: element ``at`` in every lane."""
     kind = F32 if data.dtype == types.float32 else I32
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         start = context.make_array(sig.args[0])(context, builder, args[0]).data
-        return _spread(builder, builder.load(builder.gep(start, [args[1]])), kind.llvm)
+        return spread_value(builder, builder.load(builder.gep(start, [args[1]])), kind.llvm)
 
-    _require_c(data)
+    require_c(data)
     return kind(data, types.int64), codegen
 
 
-@_compiled_only
+@compiled_only
 def store(typingctx: Any, out: Any, at: Any, values: Any) -> Any:
     """store(out: float32 array, at: int, values: F32): all lanes from element ``at`` on."""
 
@@ -244,18 +254,18 @@ def store(typingctx: Any, out: Any, at: Any, values: Any) -> Any:
         builder.store(args[2], _sixteen(context, builder, sig, args), align=4)
         return context.get_dummy_value()
 
-    _require_c(out)
+    require_c(out)
     return types.none(out, types.int64, F32), codegen
 
 
-@_compiled_only
+@compiled_only
 def load(typingctx: Any, data: Any, at: Any) -> Any:
     """load(data: float32 array, at: int) -> F32: sixteen elements from ``at`` on."""
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         return builder.load(_sixteen(context, builder, sig, args), align=4)
 
-    _require_c(data)
+    require_c(data)
     return F32(data, types.int64), codegen
 
 
@@ -264,7 +274,7 @@ def _sixteen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     return builder.bitcast(builder.gep(data, [args[1]]), FLOATS.as_pointer())
 
 
-@_compiled_only
+@compiled_only
 def four_words(typingctx: Any, data: Any, start: Any, stride: Any, count: Any) -> Any:
     """four_words(data, start: int, stride: int, count: int) -> (I32, I32, I32, I32).
 
@@ -281,15 +291,15 @@ def four_words(typingctx: Any, data: Any, start: Any, stride: Any, count: Any) -
             read.align = 1
             rows.append(read)
         # Rows i, 4 + i, 8 + i, 12 + i in one register each: a 4 x 4 turn in every quarter of it.
-        joined = [_joined(builder, rows[i::4]) for i in range(4)]
-        return context.make_tuple(builder, sig.return_type, _turned(builder, joined))
+        quarters = [joined(builder, rows[i::4]) for i in range(4)]
+        return context.make_tuple(builder, sig.return_type, _turned(builder, quarters))
 
-    _require_c(data)
+    require_c(data)
     words = types.UniTuple(I32, 4)
     return words(data, types.int64, types.int64, types.int64), codegen
 
 
-@_compiled_only
+@compiled_only
 def column(typingctx: Any, data: Any, start: Any, stride: Any, count: Any) -> Any:
     """column(data, start: int, stride: int, count: int) -> I32: one element a lane, as bits.
 
@@ -309,11 +319,11 @@ def column(typingctx: Any, data: Any, start: Any, stride: Any, count: Any) -> An
             bits = builder.insert_element(bits, wide, _index(number))
         return bits
 
-    _require_c(data)
+    require_c(data)
     return I32(data, types.int64, types.int64, types.int64), codegen
 
 
-def _require_c(data: Any) -> None:
+def require_c(data: Any) -> None:
     if data.layout != "C":
         raise TypingError(f"lanes are read from C-contiguous arrays alone, not from {data}")
 
@@ -332,10 +342,10 @@ def _row_pointers(context: Any, builder: Any, kind: Any, args: Any) -> list[Any]
     return found
 
 
-def _joined(builder: Any, parts: list[Any]) -> Any:
+def joined(builder: Any, parts: list[Any]) -> Any:
     while len(parts) > 1:
         pairs = zip(parts[::2], parts[1::2], strict=True)
-        parts = [_picked(builder, *pair, range(2 * pair[0].type.count)) for pair in pairs]
+        parts = [picked(builder, *pair, range(2 * pair[0].type.count)) for pair in pairs]
     return parts[0]
 
 
@@ -349,7 +359,7 @@ def _turned(builder: Any, rows: list[Any]) -> list[Any]:
             for quarter in range(LANES // 4)
             for pick in picks
         )
-        return _picked(builder, a, b, at)
+        return picked(builder, a, b, at)
 
     low, high, first, second = (0, 4, 1, 5), (2, 6, 3, 7), (0, 1, 4, 5), (2, 3, 6, 7)
     halves = [
@@ -358,7 +368,7 @@ def _turned(builder: Any, rows: list[Any]) -> list[Any]:
     return [mixed(*half, picks) for half in halves for picks in (first, second)]
 
 
-@_compiled_only
+@compiled_only
 def fetch(typingctx: Any, data: Any, at: Any) -> Any:
     """fetch(data, at: int): have the four cache lines from byte ``at`` of ``data`` brought near.
 
@@ -373,7 +383,7 @@ def fetch(typingctx: Any, data: Any, at: Any) -> Any:
         for line in range(4):
             where = builder.add(args[1], ir.Constant(args[1].type, 64 * line))
             pointer = builder.gep(base, [where])
-            _call(builder, "llvm.prefetch.p0", ir.VoidType(), pointer, *how)
+            call(builder, "llvm.prefetch.p0", ir.VoidType(), pointer, *how)
         return context.get_dummy_value()
 
     return types.none(data, types.int64), codegen

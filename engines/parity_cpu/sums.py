@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import import_module, metadata
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 from parity.errors import InputError
 from parity.order.own.asked import asked_of
 from parity.order.own.table import OWN, OwnOp, make_own
-from parity.order.tree import Format
+from parity.order.sums import Ask
 from parity_cpu.jit import source_digest
 from parity_cpu.threads import threads
 
@@ -25,21 +25,11 @@ class CpuSums:
         """The sums of the contract."""
         return tuple(OWN)
 
-    def make(
-        self,
-        name: str,
-        *,
-        K: int,
-        N: int,
-        M: int,
-        dtype: Format,
-        device: str,
-        options: Mapping[str, str],
-    ) -> OwnOp:
+    def make(self, name: str, ask: Ask, M: int) -> OwnOp:
         """As ``parity.order.sums.SumFamily.make``."""
-        if device != "cpu":
-            raise InputError(f"cpu.{name}: --device {device}", f"write cuda.{name}")
-        return make_own(asked_of("cpu", name, (K, N, M), dtype, options, key()), launch)
+        if ask.device != "cpu":
+            raise InputError(f"cpu.{name}: --device {ask.device}", f"write cuda.{name}")
+        return make_own(asked_of("cpu", name, ask, M, key()), launch)
 
 
 def key() -> dict[str, str]:

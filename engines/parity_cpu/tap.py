@@ -1,8 +1,8 @@
-"""The tap of the CPU engine: hash a buffer, keep it, or move one element of it first."""
+"""The tap of the CPU engine: hash a buffer where it lies, keep it, or move one element first."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from parity.keys import Key, KeyOrder
 from parity.protocol import Call, Plan, Step
 from parity_cpu.arguments import Ran
 from parity_cpu.calls import Calls
-from parity_cpu.ops.digest import count_nonfinite, digests_of, serial_bytes
+from parity_cpu.ops.digest import digest
 
 # By type code, not by name: NumPy builds the name anew each time, and this runs once a key.
 DTYPE_NAMES = {"f": "f32", "b": "int8", "i": "int32", "H": "f16", "B": "u8"}
@@ -20,12 +20,17 @@ DTYPE_NAMES = {"f": "f32", "b": "int8", "i": "int32", "H": "f16", "B": "u8"}
 
 def digest_of(array: np.ndarray, basis: int) -> int:
     """FNV-1a-64 over the bytes of a C-contiguous array."""
-    return int(serial_bytes(array.reshape(-1).view(np.uint8), np.uint64(basis)))
+    return int(digest(np.frombuffer(array, np.uint8), np.uint64(basis), False)[0])
 
 
 def type_of(array: np.ndarray) -> TensorType:
     """dtype and shape as a dump states them."""
-    return TensorType(DTYPE_NAMES[array.dtype.char], array.shape)
+    return _type(array.dtype.char, array.shape)
+
+
+@cache
+def _type(char: str, shape: tuple[int, ...]) -> TensorType:
+    return TensorType(DTYPE_NAMES[char], shape)
 
 
 def put_in_place(buffer: np.ndarray, key: Key, given: np.ndarray | None) -> None:
@@ -35,25 +40,19 @@ def put_in_place(buffer: np.ndarray, key: Key, given: np.ndarray | None) -> None
         buffer[...] = given
 
 
-@dataclass(frozen=True)
-class Kept:
-    """A copy of one value as it was offered: its buffer is used again before the step ends."""
-
-    key: Key
-    value: np.ndarray
-    nonfinite: tuple[int, int] | None
-
-
 class Tap:
     """Collects what ``plan`` asks for while one step runs through ``call``."""
 
     def __init__(self, plan: Plan | None, call: Calls) -> None:
         self.plan = plan
-        self.kept: list[Kept] = []
+        self.entries: list[Entry] = []
         self.tensors: dict[Key, np.ndarray] = {}
         self.calls: dict[Key, tuple[Call, ...]] = {}
         self._call = call
+        self._basis = np.uint64(0 if plan is None else plan.basis)
         self._ran: tuple[Ran, ...] = ()
+        # A plain dump asks for nothing but digests: what it need not look at costs it most.
+        self._digests_alone = plan is not None and Plan(plan.fields, basis=plan.basis) == plan
         call.record = [] if plan is not None and plan.trace else None
         call.borrow = None if plan is None else plan.borrow
 
@@ -61,6 +60,10 @@ class Tap:
         """Offer one value: called when the buffer is final and before anything reads it."""
         plan = self.plan
         if plan is None:
+            return
+        if self._digests_alone:
+            if field in plan.fields:
+                self.entries.append(self._entry(Key(pos, layer, field), buffer))
             return
         key = Key(pos, layer, field)
         moved = plan.injection(key)
@@ -70,7 +73,7 @@ class Tap:
         if change is not None:
             put_in_place(buffer, key, change(buffer.copy()))
         if plan.wants(key):
-            self.kept.append(_kept(key, buffer))
+            self.entries.append(self._entry(key, buffer))
         if key in plan.tensors:
             self.tensors[key] = buffer.copy()
         if plan.trace:
@@ -87,31 +90,17 @@ class Tap:
 
     def steps(self, logits: np.ndarray, pos: int) -> list[Step]:
         """One Step per row of logits (M, vocab), its keys in dataflow order."""
-        order, entries = KeyOrder(), self._entries()
-        entries.sort(key=lambda entry: order(entry.key))
-        found = []
-        for m in range(logits.shape[0]):
-            mine = [entry for entry in entries if entry.key.pos == pos + m]
-            kept = {key: value for key, value in self.tensors.items() if key.pos == pos + m}
-            ran = {key: calls for key, calls in self.calls.items() if key.pos == pos + m}
-            found.append(Step(logits[m], mine, kept, ran))
+        order, found = KeyOrder(), [Step(row) for row in logits]
+        for entry in sorted(self.entries, key=lambda entry: order(entry.key)):
+            found[entry.key.pos - pos].entries.append(entry)
+        for key, value in self.tensors.items():
+            found[key.pos - pos].tensors[key] = value
+        for key, calls in self.calls.items():
+            found[key.pos - pos].calls[key] = calls
         self._call.record = self._call.borrow = None
         return found
 
-    def _entries(self) -> list[Entry]:
-        """Everything kept, hashed: values of one size at once."""
-        if self.plan is None:
-            return []
-        digests = digests_of([kept.value for kept in self.kept], self.plan.basis)
-        return [
-            Entry(kept.key, digest, type_of(kept.value), kept.nonfinite)
-            for kept, digest in zip(self.kept, digests, strict=True)
-        ]
-
-
-def _kept(key: Key, buffer: np.ndarray) -> Kept:
-    nonfinite = None
-    if buffer.dtype == np.float32:
-        count, first = count_nonfinite(buffer.reshape(-1).view(np.uint32))
-        nonfinite = (count, first) if count else None
-    return Kept(key, buffer.copy(), nonfinite)
+    def _entry(self, key: Key, buffer: np.ndarray) -> Entry:
+        floats = buffer.dtype.char == "f"
+        found, count, first = digest(np.frombuffer(buffer, np.uint8), self._basis, floats)
+        return Entry(key, found, type_of(buffer), (count, first) if count else None)

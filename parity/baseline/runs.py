@@ -122,9 +122,11 @@ def capture(start: Start, dump: Dump, wanted: frozenset[Key]) -> dict[str, np.nd
         return {}
     require(start.side.engine, "capture", "--tensors")
     found: dict[Key, np.ndarray] = {}
-    for pos in sorted({key.pos for key in wanted}):
-        here = frozenset(key for key in wanted if key.pos == pos)
-        found |= start.step_at(pos, tensors=here).tensors
+    by_position: dict[int, list[Key]] = {}
+    for key in wanted:
+        by_position.setdefault(key.pos, []).append(key)
+    for step in start.walk(by_position):
+        found |= step.tensors
     digests = {entry.key: entry.digest for entry in dump.entries}
     for key in wanted:
         if key not in found or array_digest(found[key], dump.hash_name) != digests[key]:

@@ -92,8 +92,7 @@ class Surgery:
         for key in keys:
             if key not in self._tensors:
                 missing.setdefault(key.pos, set()).add(key)
-        for pos, wanted in sorted(missing.items()):
-            step = self.start.step_at(pos, tensors=frozenset(wanted), fields=())
+        for step in self.start.walk(missing, fields=()):
             self._tensors |= step.tensors
 
     def _check_alike(self, key: Key, made: np.ndarray) -> None:

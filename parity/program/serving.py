@@ -185,10 +185,12 @@ class _Requests:
 
     def _rows(self, rows: Sequence[np.ndarray]) -> list[str]:
         lines = []
+        told: dict[int, list[str]] = {}
+        for entry in self.tap.entries:
+            told.setdefault(entry.key.pos, []).append(f"{entry.key} {entry.value_text()}")
         for logits in rows:
             lines.append(f"row {self.pos}")
-            mine = [entry for entry in self.tap.entries if entry.key.pos == self.pos]
-            lines += [f"{entry.key} {entry.value_text()}" for entry in mine]
+            lines += told.get(self.pos, [])
             lines.append(f"logits {logits.astype('<f4').tobytes().hex()}")
             self.pos += 1
         self.tap.entries.clear()

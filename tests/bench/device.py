@@ -1,16 +1,19 @@
-"""Time the device: the hash, and decode steps with and without the dump, launched and replayed.
+"""Time the device: the hash, and decode steps of both tiers, op by op, fused and overlapping.
 
-Usage: device.py [MODEL ...] (default moe-48). Needs an NVIDIA device; ends 3 without. Device times
-are CUDA events around replays of a recorded graph, medians; wall times are whole steps of the
-engine, the copy to the host and Python included. Every hash that is timed is checked first.
+Usage: device.py [--no-hash] [--launched] [--tier TIER] [MODEL ...] (default moe-48). Needs an
+NVIDIA device; ends 3 without. Device times are CUDA events around replays of a recorded graph,
+medians; wall times are whole steps of the engine, the copy to the host and Python included. Every
+hash that is timed is checked first; tests/gpu/test_fused_gpu.py has all ways give the same bits.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
@@ -21,8 +24,11 @@ from parity.families import dumped_fields
 from parity.fnv import BASES, fnv1a64_array
 from parity.model.model import synthetic
 from parity.protocol import EngineSettings, Plan
+from parity.variants import TIERS, variant_mask
 from parity_cuda.digests import PART, RESULT, launch_digests, make_table, zeros
 from parity_cuda.engine import CudaEngine
+from parity_cuda.graph import Graphs
+from parity_cuda.state import ROWS
 
 BASIS = BASES["fnv1a64"]
 LAUNCHES = 20  # in one graph: the gap between graphs is shared by so many
@@ -30,6 +36,7 @@ REPLAYS = 60
 LAYER = (8192, 2048, 2048, 512, 16, 512, 16, 16384, 16384, 8192, 8192)  # bytes, qwen3-30b-a3b
 LOGITS = 607_744
 CONTEXT, STEPS = 1024, 20
+BANDWIDTH = 4.3  # TB/s: what an H200 copies
 HASHES: dict[str, tuple[int, ...]] = {
     "530 keys of a token": (*LAYER * 48, 8192, LOGITS),
     "529 keys without logits": (*LAYER * 48, 8192),
@@ -102,44 +109,116 @@ def wall_us(step: Callable[[], object]) -> float:
     return median(times[3:])
 
 
-def steps(name: str) -> dict[str, float]:
+@dataclass(frozen=True)
+class Way:
+    """How steps of one row are launched, and the tier."""
+
+    tier: str
+    fuse: bool
+    overlap: bool
+
+    def __str__(self) -> str:
+        how = ("fused, overlapping" if self.overlap else "fused") if self.fuse else "op by op"
+        return f"{self.tier}, {how}"
+
+    def take(self, engine: Any) -> None:
+        """Make a loaded engine go this way from its next step on; its weights stay."""
+        backend = engine.backend
+        backend.fuse = self.fuse
+        backend._programmatic = engine.programmatic if self.overlap else "not asked for"
+        engine._decoder.variants = variant_mask(TIERS[self.tier])
+        engine._graphs = Graphs(backend, engine._arena)
+
+
+WAYS = tuple(
+    Way(tier, fuse, overlap)
+    for tier in ("exact", "fast")
+    for fuse, overlap in ((False, False), (True, False), (True, True))
+)
+
+
+def token_bytes(engine: Any) -> int:
+    """Bytes that one token at position CONTEXT must move: weights once, of experts the chosen ones,
+    the cache's rows, a recurrent state read and written."""
+    config, total = engine.model.config, 0
+    for name, buffer in engine._tensors.items():
+        share = config.top_k / config.experts if ".experts." in name else 1.0
+        if name.split(".")[0] != "embed" or config.tied:
+            total += int(buffer.nbytes * share)
+    for parts in engine._state.layers:
+        for part, buffer in parts.items():
+            rows = part in ROWS
+            total += buffer[:CONTEXT].nbytes if rows else 2 * buffer.nbytes
+    return total
+
+
+def steps(name: str, ways: Sequence[Way]) -> dict[str, float]:
     """Microseconds of a decode step at position CONTEXT, by what is done."""
     model = synthetic(name, 7)
     plan = Plan(dumped_fields(model.config))
     found: dict[str, float] = {}
-    for mode in ("on", "off"):
-        engine = CudaEngine(EngineSettings(options={"graph": mode}))
-        engine.load(model, CONTEXT + 2 + 2 * (3 + STEPS))
-        engine.length = CONTEXT  # rows of any content: times do not depend on them
-        for given in (plan, None):  # the arena grows now, not when steps have been recorded
-            engine.step(1, given)
-        for what, given in (("no dump", None), ("dump", plan)):
-            found[f"{mode} {what} wall"] = wall_us(lambda g=given, e=engine: e.step(1, g))  # type: ignore[misc]
-        if mode == "on":
-            captured = [each for each in engine._graphs._found.values() if each is not None]
-            for each in captured:
-                what = "dump" if each.slots else "no dump"
-                found[f"on {what} device"] = device_us(engine.backend, each.recorded, STEPS)
-        del engine
+    engine: Any = CudaEngine(EngineSettings())
+    engine.programmatic = engine.backend._programmatic
+    engine.load(model, CONTEXT + 2 + len(ways) * 2 * (5 + STEPS))
+    engine.length = CONTEXT  # rows of any content: times do not depend on them
+    for given in (plan, None):  # the arena grows now, not when steps have been recorded
+        engine.step(1, given)
+    moved = token_bytes(engine)
+    print(f"  {name}: {moved / 1e9:.3f} GB a token, {moved / BANDWIDTH / 1e6:.0f} us at "
+          f"{BANDWIDTH:.1f} TB/s", flush=True)  # fmt: skip
+    for way in ways:
+        way.take(engine)
+        engine.length = CONTEXT
+        found |= times(engine, str(way), plan)
     for label, time_us in found.items():
-        print(f"  {name:16} graph {label:20} {time_us:12.1f} us", flush=True)
-    ratio = found["on dump device"] / found["on no dump device"]
-    print(f"  {name:16} dump / no dump, device {ratio:.4f}, wall "
-          f"{found['on dump wall'] / found['on no dump wall']:.4f}", flush=True)  # fmt: skip
+        print(f"  {name:16} {label:40} {time_us:12.1f} us", flush=True)
+    return {**found, "bytes": float(moved)}
+
+
+def times(engine: Any, way: str, plan: Plan) -> dict[str, float]:
+    """Wall times of replayed steps with and without the dump, then device times of the graphs."""
+    found = {}
+    for what, given in (("no dump", None), ("dump", plan)):
+        found[f"{way}, {what}, wall"] = wall_us(lambda g=given: engine.step(1, g))  # type: ignore[misc]
+    for each in engine._graphs._found.values():
+        if each is not None:
+            what = "dump" if each.slots else "no dump"
+            found[f"{way}, {what}, device"] = device_us(engine.backend, each.recorded, STEPS)
     return found
 
 
-def main(names: list[str]) -> int:
+def launched(name: str) -> None:
+    """Wall times of steps that are not recorded."""
+    engine: Any = CudaEngine(EngineSettings(options={"graph": "off"}))
+    model = synthetic(name, 7)
+    engine.load(model, CONTEXT + 10 + STEPS)
+    engine.length = CONTEXT
+    time_us = wall_us(lambda: engine.step(1, None))
+    print(f"  {name:16} {'exact, launch by launch, wall':40} {time_us:12.1f} us", flush=True)
+
+
+def main(given: Sequence[str]) -> int:
     """Print every time, then all of them as one line of JSON."""
+    parser = argparse.ArgumentParser(description="Time the device.")
+    parser.add_argument("models", nargs="*", default=["moe-48"])
+    parser.add_argument("--no-hash", action="store_true", help="steps alone")
+    parser.add_argument("--launched", action="store_true", help="steps launch by launch, too")
+    parser.add_argument("--tier", choices=["exact", "fast"], help="of one tier alone")
+    asked = parser.parse_args(given)
     try:
         backend = CudaEngine(EngineSettings()).backend
     except NotRunError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 3
     info = dict(backend.info())
-    print(f"{info['device']}, driver {info['driver']}, {info['compiler']}")
-    record: dict[str, Any] = {"machine": info, "hash": hashes(backend)}
-    record["steps"] = {name: steps(name) for name in names or ["moe-48"]}
+    print(f"{info['device']}, driver {info['driver']}, {info['compiler']}, {info['launches']}")
+    record: dict[str, Any] = {"machine": info}
+    if not asked.no_hash:
+        record["hash"] = hashes(backend)
+    ways = [way for way in WAYS if asked.tier in (None, way.tier)]
+    record["steps"] = {name: steps(name, ways) for name in asked.models}
+    for name in asked.models if asked.launched else ():
+        launched(name)
     print(json.dumps(record))
     return 0
 

@@ -15,17 +15,24 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 
+from parity.model.layers import Q4, Floats
 from parity.protocol import EngineSettings
 from parity.variants import TIERS, variant_mask
 from parity_cuda.backend import Buffer
 from parity_cuda.cupy_backend import CupyBackend
-from parity_cuda.ops import Ops, padded
+from parity_cuda.fused import delta as delta_launches
+from parity_cuda.fused import experts as moe_launches
+from parity_cuda.fused.project import Norm
+from parity_cuda.fused.project import project as project_launch
+from parity_cuda.ops import Ops, padded, scratch_width
+from parity_cuda.weights import Gdn
 
 SEED = 20_261_130
 COLD = 200 << 20  # bytes of weights that no cache keeps between two uses
@@ -107,6 +114,34 @@ def q4(model: str, rows: int, cols: int, count: int = 1, tier: int = 0) -> Case:
     return Case(model, f"q4_matvec {rows}x{cols} M={count}{kind}", size, make)
 
 
+def project(
+    model: str, rows: tuple[int, ...], cols: int, what: str = "", floats: int = 0, tier: int = 0
+) -> Case:
+    """Matrices of one row in one launch, the last ``floats`` f32. what: norm, act, total."""
+    split = len(rows) - floats
+    size = sum(rows[:split]) * cols // 32 * 18 + sum(rows[split:]) * cols * 4
+
+    def make(ops: Ops, data: Data) -> tuple[Buffer, list[Callable[[], None]]]:
+        x, w, base = data.floats(1, cols), data.floats(cols), data.floats(1, rows[0])
+        outs, made = [data.empty(1, n) for n in rows], data.empty(1, rows[0])
+        norm = Norm(data.empty(1, cols), w, F(1e-6)) if "norm" in what else None
+        given: dict[str, Any] = {"norm": norm, "act": made if "act" in what else None}
+        given["total"] = (made, base) if "total" in what else None
+        matrices: list[list[Any]] = [
+            [Q4(data.halves(n, cols // 32), data.bytes(n, cols // 2)) for n in rows[:split]]
+            + [Floats(data.floats(n, cols)) for n in rows[split:]]
+            for _ in range(copies(size))
+        ]
+        return outs[0], [
+            partial(project_launch, ops, x, list(zip(outs, each, strict=True)), tier, **given)
+            for each in matrices
+        ]
+
+    name = f"fused_project {'+'.join(map(str, rows))}x{cols}"
+    kind = f"{' ' if what else ''}{what}{' fast' if tier else ''}"
+    return Case(model, name + kind, size, make)
+
+
 def f32(model: str, rows: int, cols: int, count: int = 1) -> Case:
     """An f32 projection: the router, in_proj_a and in_proj_b."""
     size = rows * cols * 4
@@ -149,12 +184,13 @@ def attention(
 
     def make(ops: Ops, data: Data) -> tuple[Buffer, list[Callable[[], None]]]:
         out, scale = data.empty(count, n_q, hd), F(hd**-0.5)
-        scratch = data.empty(count, n_q, 2 * padded(keys))
+        scratch = data.empty(count, n_q, scratch_width(padded(keys)))
+        pos = ops.backend.upload(np.array([ctx - 1], np.int32))
         if not int8:
             q = data.floats(count, n_q, hd)
             caches = [[data.floats(keys, n_kv, hd) for _ in range(2)] for _ in range(8)]
             return out, [
-                lambda c=c: ops.attention_f32(out, q, *c, scale, ctx - 1, tier, scratch)  # type: ignore[misc]
+                lambda c=c: ops.attention_f32(out, q, *c, scale, pos, tier, scratch)  # type: ignore[misc]
                 for c in caches
             ]
         q8, q_scale = data.bytes(count, n_q, hd, dtype=np.int8), data.floats(count, n_q, scale=0.01)
@@ -164,7 +200,7 @@ def attention(
             for _ in range(8)
         ]  # fmt: skip
         return out, [
-            lambda c=c: ops.attention_int8(out, q8, q_scale, *c, scale, ctx - 1, tier, scratch)  # type: ignore[misc]
+            lambda c=c: ops.attention_int8(out, q8, q_scale, *c, scale, pos, tier, scratch)  # type: ignore[misc]
             for c in cached
         ]
 
@@ -273,13 +309,112 @@ def delta(model: str, key_heads: int, heads: int, width: int) -> Case:
     return Case(model, f"delta_step {heads}x{width}x{width}", size, make)
 
 
+def fused_delta(model: str, key_heads: int, heads: int, width: int, count: int = 1) -> Case:
+    """What lies between the projections of a Gated DeltaNet layer, in two launches, M rows."""
+    channels = (2 * key_heads + heads) * width
+    size = 8 * heads * width * width + 4 * channels * (10 + 2 * count)
+
+    def make(ops: Ops, data: Data) -> tuple[Buffer, list[Callable[[], None]]]:
+        keys, row = (count, key_heads, width), (count, heads)
+        read = delta_launches.Read(
+            data.empty(*keys), data.empty(*keys), data.empty(count, channels),
+            data.empty(*row), data.empty(*row),
+        )  # fmt: skip
+        z, o, gn = data.floats(*row, width), data.empty(*row, width), data.empty(*row, width)
+        given = delta_launches.Projected(
+            data.floats(count, channels), z, data.floats(*row), data.floats(*row)
+        )
+        none: Any = None
+        rates = data.backend.upload(-data.rng.random(heads, F))  # S decays with every launch
+        weights = Gdn(none, none, none, none, data.floats(channels, 4), rates, data.floats(heads),
+                      data.floats(width), none)  # fmt: skip
+        states = [(data.floats(3, channels), data.floats(heads, width, width)) for _ in range(48)]
+
+        def launch(hist: Buffer, s: Buffer) -> None:
+            delta_launches.inputs(ops, read, hist, given, weights, 0)
+            delta_launches.step(ops, o, gn, s, read, z, (weights.norm, F(1e-6)), 0)
+
+        return gn, [lambda each=each: launch(*each) for each in states]  # type: ignore[misc]
+
+    return Case(model, f"fused_delta {heads}x{width}x{width} M={count}", size, make)
+
+
 MOE, HYBRID = "qwen3-30b-a3b", "qwen3.5-27b"
+
+
+MoeShape = tuple[int, int, int, int]  # experts, ranks, inter, hidden
+
+
+def moe(model: str, launch: str, shape: MoeShape, tier: int = 0) -> Case:
+    """One of the fused launches of an MoE FFN, or all three."""
+    experts, ranks, inter, hidden = shape
+    sizes = {"route": experts * hidden * 4, "gate_up": ranks * inter * hidden * 9 // 8,
+             "down": ranks * inter * hidden * 9 // 16}  # fmt: skip
+    names = [name for name in sizes if launch in (name, "ffn")]
+
+    def make(ops: Ops, data: Data) -> tuple[Buffer, list[Callable[[], None]]]:
+        layers = [MoeRun(ops, data, shape, tier) for _ in range(6)]
+        for layer in layers:
+            layer.run([*sizes])
+        return layers[0].x, [partial(layer.run, names) for layer in layers]
+
+    kind = " fast" if tier else ""
+    name = f"fused {launch} {ranks} of {experts} x {inter}x{hidden}{kind}"
+    return Case(model, name, sum(sizes[name] for name in names), make)
+
+
+class MoeRun:
+    """Weights of one layer and its launches by name; ``x``: what the last one makes."""
+
+    def __init__(self, ops: Ops, data: Data, shape: MoeShape, tier: int) -> None:
+        experts, ranks, inter, hidden = shape
+
+        def q4(rows: int, cols: int) -> Q4[Buffer]:
+            nb = cols // 32
+            return Q4(data.halves(experts, rows, nb), data.bytes(experts, rows, nb * 16))
+
+        def int16(groups: int, width: int) -> tuple[Buffer, Buffer]:
+            q = data.bytes(1, groups, width, dtype=np.int16)
+            return q, data.empty(1, groups, width // 32)
+
+        router, norm = data.floats(experts, hidden), data.floats(hidden)
+        matrices = (q4(inter, hidden), q4(inter, hidden), q4(hidden, inter))
+        weights, ores = moe_launches.Weights(router, *matrices), data.floats(1, hidden)
+        guess = data.empty(1, experts) if moe_launches.guesses(tier) else None
+        fnrm, rlogits = data.empty(1, hidden), data.empty(1, experts)
+        routing = moe_launches.Routing(fnrm, *int16(1, hidden), rlogits, guess)
+        gate, up, act = (data.empty(1, ranks, inter) for _ in range(3))
+        acts = moe_launches.Acts(gate, up, act, *int16(ranks, inter))
+        self.x = data.empty(1, hidden)
+        ids, probs = data.bytes(1, ranks, dtype=np.int32), data.empty(1, ranks)
+        outs = (self.x, data.empty(1, ranks, hidden), ids, probs)
+        down = (ores, acts, routing, weights, None, True, tier)
+        self.launches: dict[str, Callable[[], None]] = {
+            "route": lambda: moe_launches.route(ops, routing, ores, norm, router, F(1e-6), tier),
+            "gate_up": lambda: moe_launches.gate_up(ops, acts, routing, weights, None, tier),
+            "down": lambda: moe_launches.down(ops, outs, *down),
+        }
+
+    def run(self, names: Sequence[str]) -> None:
+        """These launches."""
+        for name in names:
+            self.launches[name]()
 
 
 def cases() -> Iterator[Case]:
     """Every kernel whose time is not that of a launch alone."""
     for rows, cols in ((4096, 2048), (512, 2048), (5120, 2048), (2048, 4096), (151936, 2048)):
         yield from (q4(MOE, rows, cols), q4(MOE, rows, cols, tier=FAST))
+    for tier in (0, FAST):
+        yield project(MOE, (4096, 512, 512), 2048, "norm", tier=tier)
+        yield project(MOE, (2048,), 4096, "total", tier=tier)
+        yield project(MOE, (151936,), 2048, "norm", tier=tier)
+        yield project(HYBRID, (10240, 6144, 48, 48), 5120, "norm", 2, tier)
+        yield project(HYBRID, (12288, 1024, 1024), 5120, "norm", tier=tier)
+        yield project(HYBRID, (17408, 17408), 5120, "norm act", tier=tier)
+        yield project(HYBRID, (5120,), 6144, "total", tier=tier)
+        yield project(HYBRID, (5120,), 17408, "total", tier=tier)
+        yield project(HYBRID, (248320,), 5120, "norm", tier=tier)
     yield from (f32(MOE, 128, 2048), f32(MOE, 128, 2048, 4), f32(MOE, 128, 2048, 8))
     yield from (expert(MOE, 768, 2048, 1), expert(MOE, 2048, 768, 8))
     yield from (expert(MOE, 768, 2048, 1, FAST), expert(MOE, 2048, 768, 8, FAST))
@@ -289,6 +424,9 @@ def cases() -> Iterator[Case]:
     yield from (attention(MOE, (32, 4, 128), 1024, int8=True, count=m) for m in (2, 4, 8))
     yield from (rmsnorm(MOE, 2048), headnorm(MOE, 32, 128), quant8(MOE, 32, 128))
     yield from (quant16(MOE, 2048), topk(MOE, 128, 8))
+    for tier in (0, FAST):
+        for launch in ("route", "gate_up", "down", "ffn"):
+            yield moe(MOE, launch, (128, 8, 768, 2048), tier)
     for rows, cols in ((17408, 5120), (5120, 17408), (10240, 5120), (6144, 5120), (1024, 5120)):
         yield from (q4(HYBRID, rows, cols), q4(HYBRID, rows, cols, tier=FAST))
         yield from (q4(HYBRID, rows, cols, m) for m in (2, 4, 8))
@@ -299,6 +437,7 @@ def cases() -> Iterator[Case]:
             yield attention(HYBRID, (24, 4, 256), ctx, int8=False, tier=tier)
     yield attention(HYBRID, (24, 4, 256), 1024, int8=False, count=8)
     yield from (delta(HYBRID, 16, 48, 128), conv(HYBRID, 10240), l2norm(HYBRID, 16, 128))
+    yield from (fused_delta(HYBRID, 16, 48, 128, m) for m in (1, 4, 8))
     yield from (rmsnorm(HYBRID, 5120), headnorm(HYBRID, 24, 256))
 
 

@@ -1,16 +1,21 @@
 """Time the command line: start-up, and a warm `parity diff`; prints one table.
 
-Usage: run.py [N]. Each command runs once before the N timed runs (default 5), so caches are warm;
-that first time is shown too. A command that does not end 0 is not timed: the bench ends 1.
+Usage: run.py [N] [--json FILE]. Each command runs once before the N timed runs (default 5), so
+caches are warm; that first time is shown too. The commands take turns, and the last column is the
+median of the ratios to the first command's time in the same round. A command that does not end 0 is
+not timed: the bench ends 1. ``--json`` adds a line with every figure to FILE.
 """
 
+import argparse
+import json
 import os
 import platform
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 
@@ -18,7 +23,9 @@ RUNS = 5
 PARITY = str(Path(sys.executable).with_name("parity"))
 COMMANDS = (
     (PARITY, "--version"),
+    (PARITY, "--help"),
     (PARITY, "diff", "-q"),
+    (PARITY, "diff", "--dut", "cpu", "-q"),
 )
 
 
@@ -45,18 +52,24 @@ def once(command: Sequence[str]) -> float:
     return seconds
 
 
-def measure(command: Sequence[str], runs: int) -> Times:
-    """Time a command `runs` times after one run that warms the caches."""
-    name = " ".join([Path(command[0]).name, *command[1:]])
-    return Times(name, once(command), tuple(once(command) for _ in range(runs)))
+def measure(commands: Sequence[Sequence[str]], runs: int) -> list[Times]:
+    """Time commands in turn, `runs` times after one run of each that warms the caches."""
+    names = [" ".join([Path(command[0]).name, *command[1:]]) for command in commands]
+    firsts = [once(command) for command in commands]
+    rounds = [[once(command) for command in commands] for _ in range(runs)]
+    timed = zip(*rounds, strict=True)
+    return [Times(*one) for one in zip(names, firsts, map(tuple, timed), strict=True)]
 
 
 def table(rows: Sequence[Times]) -> list[str]:
-    """Return the lines of a table; seconds."""
+    """Return the lines of a table; seconds, and the ratio to the first row."""
     width = max(len(row.command) for row in rows)
-    lines = [f"{'command':{width}}  {'n':>3}  {'first':>7}  {'min':>7}  {'median':>7}  {'max':>7}"]
+    head = ("n", "first", "min", "median", "max", "ratio")
+    lines = [f"{'command':{width}}  {head[0]:>3}  " + "  ".join(f"{name:>7}" for name in head[1:])]
     for row in rows:
-        figures = (row.first, min(row.timed), median(row.timed), max(row.timed))
+        pairs = zip(row.timed, rows[0].timed, strict=True)
+        ratio = median(one / other for one, other in pairs)
+        figures = (row.first, min(row.timed), median(row.timed), max(row.timed), ratio)
         cells = "  ".join(f"{figure:7.3f}" for figure in figures)
         lines.append(f"{row.command:{width}}  {len(row.timed):3}  {cells}")
     return lines
@@ -64,19 +77,30 @@ def table(rows: Sequence[Times]) -> list[str]:
 
 def main(arguments: list[str]) -> int:
     """Time every command and print machine and table."""
-    if arguments and not (arguments[0].isdecimal() and int(arguments[0]) > 0):
-        print(f"bench: the number of runs must be 1 or more, got {arguments[0]}", file=sys.stderr)
-        return 2
-    runs = int(arguments[0]) if arguments else RUNS
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("runs", nargs="?", type=int, default=RUNS)
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args(arguments)
+    if given.runs < 1:
+        parser.error(f"the number of runs must be 1 or more, got {given.runs}")
     try:
-        rows = [measure(command, runs) for command in COMMANDS]
+        rows = measure(COMMANDS, given.runs)
     except Failed as failure:
         print(f"bench: {failure}", file=sys.stderr)
         return 1
-    load = os.getloadavg()[0]
-    print(f"{platform.platform()}, {os.cpu_count()} CPUs, load {load:.1f}, Python", end=" ")
-    print(f"{platform.python_version()}; wall seconds of whole processes")
+    told = {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "platform": platform.platform(),
+        "cpus": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 1),
+        "python": platform.python_version(),
+    }
+    print(", ".join(f"{name} {value}" for name, value in told.items()), end="")
+    print("; wall seconds of whole processes")
     print("\n".join(table(rows)))
+    if given.json:
+        with given.json.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({**told, "commands": [asdict(row) for row in rows]}) + "\n")
     return 0
 
 

@@ -19,9 +19,11 @@ from kernels import HYBRID, MOE, Data, copies, replayed
 from parity.protocol import EngineSettings
 from parity_cuda.cupy_backend import CupyBackend
 from parity_cuda.ops import Ops
+from parity_cuda.row_shapes import GROUPS, WARPS
 from parity_cuda.tuning import Tuning, keep_tuning, key
 
 TILES = (1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 32)
+MANY_TILES = (40, 48, 64, 78, 96, 132)  # of many rows too, where a block holds so many
 WORTH = 0.97
 SHAPES = {
     MOE: ((4096, 2048), (512, 2048), (2048, 4096), (151936, 2048)),
@@ -34,7 +36,8 @@ ROUTERS = ((128, 2048), (48, 5120))
 
 @dataclass(frozen=True)
 class Choice:
-    """``launches`` with the ops of a tuning; ``name``: the tuning's key of this shape."""
+    """``launches`` with the ops of a tuning; ``name``: the tuning's key of this shape; ``rows``:
+    the most that can be chosen."""
 
     name: str
     rows: int
@@ -52,7 +55,9 @@ def choices(data: Data) -> Iterator[Choice]:
         for count in (1, 2, 4, 8):
             x, out = data.floats(count, cols), data.empty(count, rows)
             args = (out, weights, x)
-            yield Choice(key("q4", rows, nb, count), rows, lambda ops, args=args: _q4(ops, *args))  # type: ignore[misc]
+            name = key("row" if count == 1 else "q4", rows, nb, count)
+            most = max(1, WARPS // min(GROUPS, -(-nb // 32))) if count == 1 else rows
+            yield Choice(name, most, lambda ops, args=args: _q4(ops, *args))  # type: ignore[misc]
     for rows, cols in ROUTERS:
         matrices = [data.floats(rows, cols) for _ in range(8)]
         for count in (1, 8):
@@ -81,7 +86,8 @@ def tune(backend: CupyBackend) -> dict[str, int]:
     kept = {}
     for choice in choices(Data(backend)):
         default = replayed(backend._cupy, choice.launches(Ops(backend)))
-        tiles = [tile for tile in TILES if tile <= choice.rows]
+        more = MANY_TILES if choice.name.startswith("q4 ") else ()
+        tiles = [tile for tile in (*TILES, *more) if tile <= choice.rows]
         times = {
             tile: replayed(
                 backend._cupy,

@@ -153,8 +153,9 @@ class TwoBuilds(EmuBackend):
     module: EmuModule | None = None
 
     def launch(
-        self, kernel: str, grid: Any, block: Any, args: Sequence[Any], shared: int = 0
-    ) -> None:
+        self, kernel: str, grid: Any, block: Any, args: Sequence[Any], shared: int = 0,
+        *, overlap: bool = False,
+    ) -> None:  # fmt: skip
         own = self._module
         if self.fault is not None and self.module is not None and self.fault.other(kernel):
             self._module = self.module
@@ -178,4 +179,5 @@ class Emulated(EmuEngine):
         super().load(model, positions + SPARE)
         backend: Any = self.backend
         backend.fault, backend.module = self.fault, self.fault.build()
+        backend.fuse = False  # a fault is one op's
         self._decoder = _AroundDevice(self._decoder, self)  # type: ignore[assignment]

@@ -173,22 +173,20 @@ def test_red_comparison_one_key_late_names_the_wrong_key(monkeypatch: pytest.Mon
 
 
 def test_red_tap_that_hashes_half_of_a_value_misses_faults(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = parity_cpu.tap.digests_of
+    plain = parity_cpu.tap.digest
 
-    def half(arrays: list[np.ndarray], basis: int) -> list[int]:
-        flat = [array.reshape(-1) for array in arrays]
-        return plain([array[: array.size // 2] for array in flat], basis)
+    def half(data: np.ndarray, basis: np.uint64, floats: bool) -> tuple[int, int, int]:
+        found: tuple[int, int, int] = plain(data[: data.size // 8 * 4], basis, floats)
+        return found
 
-    monkeypatch.setattr(parity_cpu.tap, "digests_of", half)
+    monkeypatch.setattr(parity_cpu.tap, "digest", half)
     found = small("-0", 4)
     assert 0 < sum(one.miss for one in found.effective) < 4
 
 
 def test_red_restless_tap_raises_false_alarms(monkeypatch: pytest.MonkeyPatch) -> None:
     count = itertools.count()
-    monkeypatch.setattr(
-        parity_cpu.tap, "digests_of", lambda arrays, basis: [next(count) for _ in arrays]
-    )
+    monkeypatch.setattr(parity_cpu.tap, "digest", lambda data, basis, floats: (next(count), 0, -1))
     found = small("activation", pairs=3)
     assert sum(pair.alarm for pair in found.equal) > 0
     assert any(text.startswith("pair ") for text in found.problems)

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from parity_cpu.intrinsics import f32_of_bits
-from parity_cpu.jit import jit
-from parity_cpu.lanes import eight_weights, every, pair_dot, spread
-from parity_cpu.ops.variants import product_sum
-from parity_cpu.variants import UNPAIRED
+from parity_cpu.intrinsics import f32_of_bits, fma32
+from parity_cpu.jit import jit, jit_inside
+from parity_cpu.lanes import (
+    eight_weights,
+    every,
+    high_weights,
+    low_weights,
+    pair_dot,
+    spread,
+)
 
 f32 = np.float32
 i32 = np.int32
@@ -25,7 +30,7 @@ def half_to_f32(bits):  # type: ignore[no-untyped-def]
     return -magnitude if bits & 0x8000 else magnitude
 
 
-@jit
+@jit_inside
 def q4_block(qs, x, to):  # type: ignore[no-untyped-def]
     """Block sums of contract 1.3: sixteen rows' bytes qs, four words each, times x[to:to+32]."""
     # step 1: pairs (e, e + 16), ascending
@@ -35,7 +40,7 @@ def q4_block(qs, x, to):  # type: ignore[no-untyped-def]
     return four_pairs(s, qs[3], x, to + 12)
 
 
-@jit
+@jit_inside
 def four_pairs(s, word, x, to):  # type: ignore[no-untyped-def]
     """s and the four pairs of a word's bytes."""
     w = eight_weights(word)
@@ -45,42 +50,79 @@ def four_pairs(s, word, x, to):  # type: ignore[no-untyped-def]
     return s + (w[6] * every(x, to + 3) + w[7] * every(x, to + 19))
 
 
-@jit
-def q4_block_variant(qs, x, to, variants):  # type: ignore[no-untyped-def]
-    """Block sums with fma (the pair's first product fused) or unpaired (strictly 0 .. 31)."""
-    s = spread(f32(0.0))
-    if variants & UNPAIRED:
-        for half in range(2):
-            for i in range(4):
-                s = four_single(s, qs[i], half, x, to + 16 * half + 4 * i, variants)
-        return s
-    for i in range(4):
-        s = four_variant(s, qs[i], x, to + 4 * i, variants)
+@jit_inside
+def q4_block_fused(qs, x, to):  # type: ignore[no-untyped-def]
+    """``q4_block`` with fma: the pair's first product fused."""
+    s = four_pairs_fused(spread(f32(0.0)), qs[0], x, to)
+    s = four_pairs_fused(s, qs[1], x, to + 4)
+    s = four_pairs_fused(s, qs[2], x, to + 8)
+    return four_pairs_fused(s, qs[3], x, to + 12)
+
+
+@jit_inside
+def four_pairs_fused(s, word, x, to):  # type: ignore[no-untyped-def]
+    """``four_pairs`` with fma."""
+    w = eight_weights(word)
+    s = s + fma32(w[0], every(x, to), w[1] * every(x, to + 16))
+    s = s + fma32(w[2], every(x, to + 1), w[3] * every(x, to + 17))
+    s = s + fma32(w[4], every(x, to + 2), w[5] * every(x, to + 18))
+    return s + fma32(w[6], every(x, to + 3), w[7] * every(x, to + 19))
+
+
+@jit_inside
+def two_unpaired(one, other, x, to, after):  # type: ignore[no-untyped-def]
+    """Block sums of two blocks, strictly 0 .. 31 in each: four words of each, times x[to:to+32]
+    and x[after:after+32]. A product waits for the one before: two chains take the time of one."""
+    s = spread(f32(0.0)), spread(f32(0.0))
+    s = four_singles(s, low_weights(one[0]), low_weights(other[0]), x, to, after)
+    s = four_singles(s, low_weights(one[1]), low_weights(other[1]), x, to + 4, after + 4)
+    s = four_singles(s, low_weights(one[2]), low_weights(other[2]), x, to + 8, after + 8)
+    s = four_singles(s, low_weights(one[3]), low_weights(other[3]), x, to + 12, after + 12)
+    s = four_singles(s, high_weights(one[0]), high_weights(other[0]), x, to + 16, after + 16)
+    s = four_singles(s, high_weights(one[1]), high_weights(other[1]), x, to + 20, after + 20)
+    s = four_singles(s, high_weights(one[2]), high_weights(other[2]), x, to + 24, after + 24)
+    s = four_singles(s, high_weights(one[3]), high_weights(other[3]), x, to + 28, after + 28)
     return s
 
 
-@jit
-def four_variant(s, word, x, to, variants):  # type: ignore[no-untyped-def]
-    """``four_pairs`` with fma: the pair's first product fused."""
-    w = eight_weights(word)
-    s = s + product_sum(w[0], every(x, to), w[1] * every(x, to + 16), variants)
-    s = s + product_sum(w[2], every(x, to + 1), w[3] * every(x, to + 17), variants)
-    s = s + product_sum(w[4], every(x, to + 2), w[5] * every(x, to + 18), variants)
-    return s + product_sum(w[6], every(x, to + 3), w[7] * every(x, to + 19), variants)
+@jit_inside
+def four_singles(sums, v, w, x, to, after):  # type: ignore[no-untyped-def]
+    """Both sums with four products one by one."""
+    s, t = sums
+    s, t = s + v[0] * every(x, to), t + w[0] * every(x, after)
+    s, t = s + v[1] * every(x, to + 1), t + w[1] * every(x, after + 1)
+    s, t = s + v[2] * every(x, to + 2), t + w[2] * every(x, after + 2)
+    s, t = s + v[3] * every(x, to + 3), t + w[3] * every(x, after + 3)
+    return s, t
 
 
-@jit
-def four_single(s, word, half, x, to, variants):  # type: ignore[no-untyped-def]
-    """s and four products one by one: of a word's low nibbles, or of its high ones."""
-    w = eight_weights(word)
-    chosen = (w[1], w[3], w[5], w[7]) if half else (w[0], w[2], w[4], w[6])
-    s = product_sum(chosen[0], every(x, to), s, variants)
-    s = product_sum(chosen[1], every(x, to + 1), s, variants)
-    s = product_sum(chosen[2], every(x, to + 2), s, variants)
-    return product_sum(chosen[3], every(x, to + 3), s, variants)
+@jit_inside
+def two_unpaired_fused(one, other, x, to, after):  # type: ignore[no-untyped-def]
+    """``two_unpaired`` with fma."""
+    s = spread(f32(0.0)), spread(f32(0.0))
+    s = four_fused(s, low_weights(one[0]), low_weights(other[0]), x, to, after)
+    s = four_fused(s, low_weights(one[1]), low_weights(other[1]), x, to + 4, after + 4)
+    s = four_fused(s, low_weights(one[2]), low_weights(other[2]), x, to + 8, after + 8)
+    s = four_fused(s, low_weights(one[3]), low_weights(other[3]), x, to + 12, after + 12)
+    s = four_fused(s, high_weights(one[0]), high_weights(other[0]), x, to + 16, after + 16)
+    s = four_fused(s, high_weights(one[1]), high_weights(other[1]), x, to + 20, after + 20)
+    s = four_fused(s, high_weights(one[2]), high_weights(other[2]), x, to + 24, after + 24)
+    s = four_fused(s, high_weights(one[3]), high_weights(other[3]), x, to + 28, after + 28)
+    return s
 
 
-@jit
+@jit_inside
+def four_fused(sums, v, w, x, to, after):  # type: ignore[no-untyped-def]
+    """``four_singles`` with fma."""
+    s, t = sums
+    s, t = fma32(v[0], every(x, to), s), fma32(w[0], every(x, after), t)
+    s, t = fma32(v[1], every(x, to + 1), s), fma32(w[1], every(x, after + 1), t)
+    s, t = fma32(v[2], every(x, to + 2), s), fma32(w[2], every(x, after + 2), t)
+    s, t = fma32(v[3], every(x, to + 3), s), fma32(w[3], every(x, after + 3), t)
+    return s, t
+
+
+@jit_inside
 def q4_block_int(qs, q, at):  # type: ignore[no-untyped-def]
     """Exact integer dots of contract 1.4: sixteen rows' bytes qs, four words each, times a block
     of pairs of q, which ``paired`` of expert_matvec put at q[at:at+17]."""
@@ -91,7 +133,7 @@ def q4_block_int(qs, q, at):  # type: ignore[no-untyped-def]
     return four_ints(dot, qs[3], q, at + 12)
 
 
-@jit
+@jit_inside
 def four_ints(dot, word, q, at):  # type: ignore[no-untyped-def]
     """dot and a word's eight nibbles times four pairs of q."""
     for nibble in range(4):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numba import prange
 
-from parity_cpu.jit import jit, jit_parallel
+from parity_cpu.jit import jit, jit_inside, jit_parallel
 from parity_cpu.lanes import LANES, fetch, four_words, load, spread
-from parity_cpu.ops.q4 import q4_block, q4_block_variant
+from parity_cpu.ops.q4 import q4_block, q4_block_fused, two_unpaired, two_unpaired_fused
 from parity_cpu.ops.variants import product_sum
 from parity_cpu.tiles import put, scales, tiles
 from parity_cpu.variants import FMA, SPLIT_K, UNPAIRED
@@ -29,19 +29,39 @@ def tile_exact(d, qs, x, start, count):  # type: ignore[no-untyped-def]
     return acc
 
 
+@jit_inside
+def two_blocks(one, other, x, to, after, variants):  # type: ignore[no-untyped-def]
+    """The block sums of two blocks by fma, unpaired, both or neither; asked once, not at every
+    product."""
+    if variants & UNPAIRED:
+        if variants & FMA:
+            return two_unpaired_fused(one, other, x, to, after)
+        return two_unpaired(one, other, x, to, after)
+    if variants & FMA:
+        return q4_block_fused(one, x, to), q4_block_fused(other, x, after)
+    return q4_block(one, x, to), q4_block(other, x, after)
+
+
 @jit
 def tile_variant(d, qs, x, start, count, variants):  # type: ignore[no-untyped-def]
     """The same with fma, split_k or unpaired: block b adds to partial b mod 4, or all to one."""
     nb = d.shape[0] // LANES
     zero = spread(f32(0.0))
     one, two, three, four = zero, zero, zero, zero
-    for b in range(nb):
+    for b in range(0, nb, 2):
+        last = min(b + 1, nb - 1)  # of an odd number b itself, whose second sum is left out
         fetch(qs, start + (nb + b) * 16 * LANES)
+        fetch(qs, start + (nb + last) * 16 * LANES)
         words = four_words(qs, start + b * 16, nb * 16, count)
-        s = q4_block_variant(words, x, b * 32, variants)
+        others = four_words(qs, start + last * 16, nb * 16, count)
+        s, t = two_blocks(words, others, x, b * 32, last * 32, variants)
         one = product_sum(load(d, b * LANES), s, one, variants)
         if variants & SPLIT_K:
             one, two, three, four = two, three, four, one
+        if last > b:
+            one = product_sum(load(d, last * LANES), t, one, variants)
+            if variants & SPLIT_K:
+                one, two, three, four = two, three, four, one
     if not variants & SPLIT_K:
         return one
     for _ in range(-nb % 4):  # until partial 0 comes first again
