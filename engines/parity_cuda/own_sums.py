@@ -12,10 +12,10 @@ import numpy as np
 from parity.errors import InputError
 from parity.order.own.asked import Launch, asked_of
 from parity.order.own.table import OWN, OwnOp, make_own
-from parity.order.tree import Format
+from parity.order.sums import Ask
 from parity.protocol import EngineSettings
 from parity_cuda.backend import Backend
-from parity_cuda.ops import Ops
+from parity_cuda.ops import Ops, scratch_width
 
 TOLD = ("device", "driver", "compiler", "kernels")
 
@@ -34,22 +34,12 @@ class KernelSums:
         """The sums of the contract."""
         return tuple(OWN)
 
-    def make(
-        self,
-        name: str,
-        *,
-        K: int,
-        N: int,
-        M: int,
-        dtype: Format,
-        device: str,
-        options: Mapping[str, str],
-    ) -> OwnOp:
+    def make(self, name: str, ask: Ask, M: int) -> OwnOp:
         """As ``parity.order.sums.SumFamily.make``."""
-        if device not in self.devices:
-            raise InputError(f"{self.family}.{name}: --device {device}", f"write cuda.{name}")
+        if ask.device not in self.devices:
+            raise InputError(f"{self.family}.{name}: --device {ask.device}", f"write cuda.{name}")
         backend = self.backend()
-        asked = asked_of(self.family, name, (K, N, M), dtype, options, key_of(backend))
+        asked = asked_of(self.family, name, ask, M, key_of(backend))
         return make_own(asked, launcher(Ops(backend)))
 
 
@@ -126,7 +116,9 @@ def _added(names: Collection[str], given: Mapping[str, Any]) -> dict[str, Any]:
         added["pos"] = np.array([given["pos"]], np.int32)
     if "scratch" in names:
         rows, heads = given["q"].shape[:2]
-        added["scratch"] = np.full((rows, heads, given["pos"] + rows), np.nan, np.float32)
+        added["scratch"] = np.full(
+            (rows, heads, scratch_width(given["pos"] + rows)), np.nan, np.float32
+        )
     return added
 
 

@@ -92,10 +92,10 @@ class HfEngine:
         return made_by(self.module, key)
 
     def sums_of(self, field: str, layer: int | None, rows: int) -> Sequence[SumAsk]:
-        """The linear modules behind a field; other sums are not probed."""
-        from parity_torch.linears import linear_sums
+        """The linear modules and the RMS norms behind a field; other sums are not probed."""
+        from parity_torch.module_sums import module_sums
 
-        return linear_sums(self.module, field, layer, rows, self.running)
+        return module_sums(self.module, field, layer, rows, self.running)
 
     # --- loading ----------------------------------------------------------------------------------
 

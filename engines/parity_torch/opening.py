@@ -64,7 +64,7 @@ def open_model(text: str, seed: int, weights: str | None) -> Model:
 
 
 def _meant(text: str) -> str:
-    """What to write instead of a name that is none: what was put behind a model is no part of it."""
+    """What to write instead of a name that is none: what stands behind a model is no part of it."""
     found = re.fullmatch(r"(.+?)(?:([:+-])(\w+)|[,@](\w+))", text)
     if found is not None and (found[1] in PRESETS or os.path.isdir(found[1])):
         if found[4]:

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from parity.errors import InputError, NotRunError
-from parity.order.adapters.called import CalledOp, Floats, Spread, spread
+from parity.order.adapters.called import CalledOp, Floats, Library, Spread, spread
 from parity.order.own.asked import needed
-from parity.order.own.norms import NormOp, mean_squares
-from parity.order.sums import refuse_unknown, whole_number
+from parity.order.own.denominators import SoftmaxOp
+from parity.order.own.norms import NormOp, norm_op
+from parity.order.sums import Ask, refuse_unknown, whole_number
 from parity.order.tree import Format, Terms
-from parity_torch.softmax_sum import SoftmaxOp, at_largest, noise_scores
 
 F32 = "write --dtype f32"
 HEAD = 64  # features of one attention head unless @head is given
@@ -48,7 +48,21 @@ class Shape:
     def tensor(self, values: Floats) -> Any:
         """``values``, exact in the op's dtype, on its device."""
         made = self.torch.from_numpy(np.ascontiguousarray(values))
-        return made.to(device=self.device, dtype=_dtype(self.torch, self.dtype))
+        # First to the device, which is faster at making another dtype of it.
+        return made.to(device=self.device).to(dtype=_dtype(self.torch, self.dtype))
+
+    @property
+    def library(self) -> Library:
+        """Tensors of the op's dtype on its device."""
+
+        def load(w: Floats, rows: int) -> list[Any]:
+            made = self.tensor(w)
+            return [made] if len(w) == rows else [part.clone() for part in made.split(rows)]
+
+        def fetch(found: list[Any]) -> npt.NDArray[np.float32]:
+            return _host(found[0] if len(found) == 1 else self.torch.cat(found))
+
+        return Library(load, fetch, self.settings)
 
     def zeros(self, *shape: int) -> Any:
         """Zeros of the op's dtype on its device."""
@@ -85,26 +99,18 @@ class TorchSums:
         """All its ops."""
         return tuple(_MAKERS)
 
-    def make(
-        self,
-        name: str,
-        *,
-        K: int,
-        N: int,
-        M: int,
-        dtype: Format,
-        device: str,
-        options: Mapping[str, str],
-    ) -> CalledOp:
+    def make(self, name: str, ask: Ask, M: int) -> CalledOp:
         """As ``SumFamily.make``."""
         maker, known = _MAKERS[name]
+        options = ask.settings
         refuse_unknown(f"torch.{name}", options, (*known, "threads"))
-        shape = Shape(_torch(device), name, K, N, M, dtype, device, options)
-        for switch in _SWITCHES:
-            if options.get(switch, "on") not in ("on", "off"):
-                raise InputError(
-                    f"{shape.op}: @{switch}={options[switch]}", f"write @{switch}=on or off"
-                )
+        for switch in (one for one in _SWITCHES if one in options):
+            typed = f"torch.{name}: @{switch}={options[switch]}"
+            if options[switch] not in ("on", "off"):
+                raise InputError(typed, f"write @{switch}=on or off")
+            if ask.device == "cpu":
+                raise InputError(f"{typed}: a switch of CUDA devices", "write --device cuda")
+        shape = Shape(_torch(ask.device), name, ask.K, ask.N, M, ask.dtype, ask.device, options)
         return maker(shape)
 
 
@@ -118,19 +124,17 @@ def _product(shape: Shape) -> CalledOp:
     picked = spread(shape.op, shape.options, shape.M, shape.N)
     torch = shape.torch
 
-    def call(x: Floats | None, w: Floats) -> npt.NDArray[Any]:
-        with shape.settings():
-            xs = shape.tensor(needed(x))
-            if shape.name == "mv":
-                return _host(torch.mv(shape.tensor(w), xs))
-            batch = xs.expand(shape.M, shape.K).contiguous()
-            if shape.name == "linear":
-                found = torch.nn.functional.linear(batch, shape.tensor(w))
-            else:
-                found = torch.matmul(batch, shape.tensor(w.T))
-            return picked.pick(_host(found))
+    def call(x: Floats | None, w: Any) -> Any:
+        xs = shape.tensor(needed(x))
+        if shape.name == "mv":
+            return torch.mv(w, xs)
+        batch = xs.expand(shape.M, shape.K).contiguous()
+        if shape.name == "linear":
+            return picked.pick(torch.nn.functional.linear(batch, w))
+        return picked.pick(torch.matmul(batch, w.T.contiguous()))
 
-    return _made(shape, "products", shape.N, call, _product_layout(shape, picked))
+    op = _made(shape, "products", shape.N, call, _product_layout(shape, picked))
+    return replace(op, batch=picked.batch)
 
 
 def _product_layout(shape: Shape, picked: Spread) -> dict[str, str]:
@@ -142,12 +146,9 @@ def _product_layout(shape: Shape, picked: Spread) -> dict[str, str]:
 def _sum(shape: Shape) -> CalledOp:
     torch = shape.torch
 
-    def call(x: Floats | None, w: Floats) -> npt.NDArray[Any]:
-        with shape.settings():
-            rows = shape.tensor(w)
-            # One row as one vector: torch adds it in another order than a row of several.
-            found = torch.sum(rows[0])[None] if shape.M == 1 else torch.sum(rows, dim=1)
-            return _host(found)
+    def call(x: Floats | None, w: Any) -> Any:
+        # One row as one vector: torch adds it in another order than a row of several.
+        return torch.sum(w[0])[None] if shape.M == 1 else torch.sum(w, dim=1)
 
     layout = {"shape": f"w ({shape.M}, {shape.K}), sums along the last axis"}
     return _made(shape, "values", shape.M, call, layout)
@@ -159,16 +160,11 @@ def _rms_norm(shape: Shape) -> NormOp:
         raise InputError(f"{shape.op} --dtype {shape.dtype}: too few digits to read its sum", F32)
     torch = shape.torch
 
-    def norm(x: Floats, eps: np.float32) -> Floats:
-        with shape.settings():
-            made = torch.nn.functional.rms_norm(shape.tensor(x), (shape.K,), None, float(eps))
-            return _host(made)
+    def norm(eps: np.float32, x: Any) -> Any:
+        return torch.nn.functional.rms_norm(x, (shape.K,), None, float(eps))
 
-    def call(_: Floats | None, w: Floats) -> npt.NDArray[Any]:
-        return mean_squares(w, norm)
-
-    key = _key(shape, {"shape": f"x ({shape.M}, {shape.K}), normed along the last axis"})
-    return NormOp(shape.op, shape.K, shape.M, "squares", "f32", "f32", call, key, norm=norm)
+    key = key_of(shape, {"shape": f"x ({shape.M}, {shape.K}), normed along the last axis"})
+    return norm_op(shape.op, shape.K, shape.M, norm, key, shape.library)
 
 
 def _softmax(shape: Shape) -> SoftmaxOp:
@@ -176,15 +172,14 @@ def _softmax(shape: Shape) -> SoftmaxOp:
     if shape.dtype != "f32":
         raise InputError(f"{shape.op} --dtype {shape.dtype}: too few digits to see its sum", F32)
 
-    def softmax(scores: Floats) -> Floats:
-        with shape.settings():
-            return _host(shape.torch.softmax(shape.tensor(scores), dim=-1))
+    def softmax(_: None, scores: Any) -> Any:
+        return shape.torch.softmax(scores, dim=-1)
 
-    def call(_: Floats | None, w: Floats) -> npt.NDArray[Any]:
-        return at_largest(softmax(noise_scores(w)), w)
-
-    key = _key(shape, {"shape": f"x ({shape.M}, {shape.K}), along the last axis"})
-    return SoftmaxOp(shape.op, shape.K, shape.M, "values", "f32", "f32", call, key, softmax=softmax)
+    key = key_of(shape, {"shape": f"x ({shape.M}, {shape.K}), along the last axis"})
+    kinds: tuple[Format, Format] = ("f32", "f32")
+    return SoftmaxOp(
+        shape.op, shape.K, shape.M, "values", *kinds, softmax, key, library=shape.library
+    )
 
 
 def _attention(shape: Shape) -> CalledOp:
@@ -198,15 +193,14 @@ def _attention(shape: Shape) -> CalledOp:
     heads, torch = shape.N // head, shape.torch
     picked = Spread(shape.M * queries, shape.N)
 
-    def call(x: Floats | None, w: Floats) -> npt.NDArray[Any]:
-        with shape.settings():
-            values = shape.tensor(w.reshape(heads, head, shape.K).transpose(0, 2, 1))
-            values = values.expand(shape.M, heads, shape.K, head).contiguous()
-            query = shape.zeros(shape.M, heads, queries, head)
-            keys = shape.zeros(shape.M, heads, shape.K, head)
-            found = torch.nn.functional.scaled_dot_product_attention(query, keys, values)
-            rows = _host(found.transpose(1, 2).reshape(shape.M * queries, shape.N))
-            return picked.pick(rows) * np.float32(shape.K)
+    def call(x: Floats | None, w: Any) -> Any:
+        values = w.reshape(heads, head, shape.K).transpose(1, 2)
+        values = values.expand(shape.M, heads, shape.K, head).contiguous()
+        query = shape.zeros(shape.M, heads, queries, head)
+        keys = shape.zeros(shape.M, heads, shape.K, head)
+        found = torch.nn.functional.scaled_dot_product_attention(query, keys, values)
+        rows = found.transpose(1, 2).reshape(shape.M * queries, shape.N)
+        return picked.pick(rows.float()) * shape.K
 
     layout = {
         "shape": f"v ({shape.M}, {heads}, {shape.K}, {head}), {queries} queries",
@@ -225,14 +219,15 @@ def _made(
     shape: Shape,
     terms: Terms,
     rows: int,
-    call: Callable[[Floats | None, Floats], npt.NDArray[Any]],
+    call: Callable[[Floats | None, Any], Any],
     layout: dict[str, str],
 ) -> CalledOp:
     kinds: tuple[Format, Format] = (shape.dtype, shape.dtype)
-    return CalledOp(shape.op, shape.K, rows, terms, *kinds, call, _key(shape, layout))
+    key = key_of(shape, layout)
+    return CalledOp(shape.op, shape.K, rows, terms, *kinds, call, key, library=shape.library)
 
 
-def _key(shape: Shape, layout: Mapping[str, str]) -> dict[str, str]:
+def key_of(shape: Shape, layout: Mapping[str, str]) -> dict[str, str]:
     """What the order holds for."""
     told = {name: text for name, text in shape.options.items() if name != "row"}
     return {"op": shape.op, "dtype": shape.dtype, **_machine(shape), **layout, **told}

@@ -351,7 +351,7 @@ def mathfn(function: str | None, **options: object) -> int:
 @cli.command()
 @click.argument("op")
 @click.option("--K", "k_size", default=256, show_default=True, help="Terms of one sum.")
-@click.option("--N", "n_size", default=64, show_default=True, help="Outputs of a product.")
+@click.option("--N", "n_size", type=int, help="Outputs of an op that has them (default: 64).")
 @click.option("--M", "sizes", default="1", show_default=True, help="Batch rows: 8, 1,8,64 or 1..8.")
 @click.option(
     "--dtype",
@@ -382,10 +382,7 @@ def mathfn(function: str | None, **options: object) -> int:
 )
 @click.option("--out", metavar="FILE.order.json", help="Write an order file for each M.")
 @click.option(
-    "--rows",
-    default=256,
-    show_default=True,
-    help="Rows of the op's bits in it, to be replayed.",
+    "--rows", type=int, help="Rows of the op's bits in it, to be replayed (default: 256)."
 )
 @click.option("--loops", metavar="FILE.py", help="Write each tree as readable loops.")
 @click.option("--json", "json_path", metavar="FILE", help="Write the result (- is stdout).")

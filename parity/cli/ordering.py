@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from parity.order.table import Study
 
 MOST_OUTPUTS = 1 << 32
-MOST_ROWS = 1 << 16
+ROWS, MOST_ROWS = 256, 1 << 16  # of an order file
+OUTPUTS = 64  # of a product, unless --N is given
 MOST_SEED = (1 << 32) - 1
 MOST_THREADS = 1 << 12
 UNEXPLAINED = "tree, not explained"
@@ -43,7 +44,7 @@ def run_order(
     sizes: str,
     seed: int,
     outputs: int | None,
-    rows: int,
+    rows: int | None,
     out: str | None,
     loops: str | None,
     json_path: str | None,
@@ -58,16 +59,21 @@ def run_order(
     require_range("--seed", seed, 0, MOST_SEED)
     if outputs is not None:
         require_range("--outputs", outputs, 0, MOST_OUTPUTS)
-    require_range("--rows", rows, 0, MOST_ROWS)
+    kept_rows = ROWS if rows is None else rows
+    require_range("--rows", kept_rows, 0, MOST_ROWS)
+    if rows is not None and out is None:
+        raise InputError(f"--rows {rows}: rows of no order file", f"write --out NAME{SUFFIX} too")
     orders, sources = files_of(out, batch, SUFFIX), files_of(loops, batch, SOURCE)
     paths = {"json": json_path, "html": html_path}
     reports = {name: path for name, path in paths.items() if path is not None}
     files = (*orders.values(), *sources.values(), *reports.values())
     require_writable_reports(*files, inputs=_own_source(ask))
     require_room(ask, max(batch))
+    if shape["n_size"] is not None:
+        _require_outputs(ask, batch[0])
     with Progress(quiet=quiet) as progress:
         found = study(ask, batch, seed=seed, outputs=outputs, progress=progress)
-    kept, unkept, changed = _write_orders(found, orders, rows, seed)
+    kept, unkept, changed = _write_orders(found, orders, kept_rows, seed)
     looped, unlooped = _write_loops(
         found, {size: path for size, path in sources.items() if size not in changed}
     )
@@ -86,7 +92,7 @@ def make_ask(
     op: str,
     *,
     k_size: int,
-    n_size: int,
+    n_size: int | None,
     dtype: str,
     device: str,
     terms: str | None,
@@ -96,19 +102,33 @@ def make_ask(
     from parity.order.sums import LARGEST, Ask, parse_op
 
     require_range("--K", k_size, 1, LARGEST)
-    require_range("--N", n_size, 1, LARGEST)
+    outputs = OUTPUTS if n_size is None else n_size
+    require_range("--N", outputs, 1, LARGEST)
     if threads is not None:
         require_range("--threads", threads, 1, MOST_THREADS)
     return Ask(
         op=op,
         K=k_size,
-        N=n_size,
+        N=outputs,
         dtype=dtype,  # type: ignore[arg-type]  # click admits no other
         device=device,
         terms=terms or "",  # type: ignore[arg-type]
         threads=threads or 0,
         options=parse_op(op),
     )
+
+
+def _require_outputs(ask: Ask, M: int) -> None:
+    """InputError where --N was typed for an op that has as many sums with any other N."""
+    from parity.order.sums import open_op
+
+    if ":" in ask.name:
+        used = ask.terms not in ("values", "squares")
+    else:
+        one, two = (open_op(replace(ask, N=size), M).rows for size in (ask.N, 2 * ask.N))
+        used = one != two
+    if not used:
+        raise InputError(f"--N {ask.N}: {ask.name} has one sum a row, no N", "leave --N out")
 
 
 def _own_source(ask: Ask) -> list[Path]:

@@ -19,6 +19,7 @@ from parity.cli.reporting import (
 from parity.comparison.compare import exit_status
 from parity.errors import InputError
 from parity.presenting import STDOUT, Options, write_report
+from parity.reading import text_of
 from parity.registry import FUNCTION_REPORTS, ORDER_REPORTS, REPORTS, find, plugins
 from parity.runs.checks import CheckRun
 from parity.tree import FORMAT, Tree, read_json
@@ -87,12 +88,7 @@ def open_saved(run: Path) -> Saved:
 
 
 def _text(run: Path) -> str:
-    try:
-        return run.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{run}: {error.strerror}", _NEXT) from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{run}: not UTF-8", _NEXT) from error
+    return text_of(run, _NEXT, _NEXT)
 
 
 def _kind(body: Any) -> str:

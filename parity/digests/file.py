@@ -21,6 +21,7 @@ from parity.errors import InputError
 from parity.fnv import fnv1a64_array, hex16
 from parity.keys import FREE, Key
 from parity.kinds import misfit
+from parity.reading import text_of
 
 FORMAT = "parity-digest"
 VERSION = 1
@@ -71,12 +72,7 @@ def to_text(tree: DigestTree) -> str:
 
 def read_digest(path: Path) -> DigestTree:
     """Read a digest file; raises InputError that names the file, and the line or field at fault."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}", "give a file of parity digest") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8", AGAIN) from error
+    text = text_of(path, "give a file of parity digest", AGAIN, "utf-8-sig")
     return from_text(text, str(path))
 
 

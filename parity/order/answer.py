@@ -31,13 +31,22 @@ class Noise:
 
 
 @dataclass(frozen=True)
+class Stage:
+    """What one stage of a study cost."""
+
+    probes: int
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Answer:
     """The order, and why to believe it or not.
 
     ``probes``: sums asked for, all stages together; a row of a call that only repeats another is
-    not counted. ``stages``: those of "reveal", "again" (with other pivots), "measures", "settle",
-    "certify" and "noise"; "refused": of the stage that ended it. ``contradicts``: the counts that
-    no tree gives, in words. ``undecided``: what the probes cannot tell and the noise does not show.
+    not counted. ``stages``: what each cost, "reveal", "again" (with other pivots), "measures",
+    "settle", "certify" and "noise"; "refused": of the stage that ended it. ``contradicts``: the
+    counts that no tree gives, in words. ``undecided``: what the probes cannot tell and the noise
+    does not show.
     """
 
     verdict: Verdict
@@ -45,7 +54,7 @@ class Answer:
     probes: int = 0
     calls: int = 0
     seconds: float = 0.0
-    stages: dict[str, int] = field(default_factory=dict)
+    stages: dict[str, Stage] = field(default_factory=dict)
     contradicts: tuple[str, ...] = ()
     undecided: tuple[str, ...] = ()
     certify: Certified | None = None

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parity.errors import InputError
-from parity.order.op import Exceeding, Finishing, Flags, Floats, Numbers, SummingOp
+from parity.order.op import Exceeding, Finishing, Flags, Floats, Numbers, Repeating, SummingOp
 from parity.order.tree import Ints
 
 # fill(first, last, w): writes the sums first..last-1 into w, float32[last - first, n] of zeros.
@@ -31,8 +31,9 @@ class Asker:
     def __init__(self, op: SummingOp, rng: np.random.Generator) -> None:
         self.op, self.rng = op, rng
         self.probes = self.calls = 0
+        calls = op.calls if isinstance(op, Repeating) else 1
         # One buffer for all calls: fresh pages cost more than what is written to them.
-        self._w = np.zeros((op.rows, op.n), np.float32)
+        self._w = np.zeros((calls * op.rows, op.n), np.float32)
 
     def ask(self, count: int, fill: Fill, x: Floats | None = None) -> Reals:
         """float64[count]: the op's answer to each of ``count`` sums.
@@ -68,32 +69,44 @@ class Asker:
 
     def _asked(self, count: int, fill: Fill, call: Callable[[Floats], Numbers]) -> Reals:
         answers = np.empty(count)
-        rows = self.op.rows
-        for first in range(0, count, rows):
-            used = min(rows, count - first)
-            # The sum first + k stands in row (turn + k) of the call, all of them going round.
-            turn = int(self.rng.integers(rows))
-            places = (turn + np.arange(rows)) % rows
-            self._fill(first, used, turn, fill)
-            same = places[np.arange(rows) % used]
-            self._w[places[used:]] = self._w[same[used:]]
-            found = self._called(call)
-            unlike = np.flatnonzero(_bits(found[places]) != _bits(found[same]))
-            if unlike.size:
-                k = int(unlike[0])
-                raise NoTree(self._told(found, int(places[k]), int(same[k]), call))
-            answers[first : first + used] = found[places[:used]]
-            self.probes += used
+        for first in range(0, count, len(self._w)):
+            last = min(count, first + len(self._w))
+            answers[first:last] = self._run(first, last, fill, call)
+        self.probes += count
         return answers
 
-    def _told(self, found: Reals, late: int, early: int, call: Callable[[Floats], Numbers]) -> str:
+    def _run(self, first: int, last: int, fill: Fill, call: Callable[[Floats], Numbers]) -> Reals:
+        """The sums first..last-1, which stand in as few calls as have room for them."""
+        rows, count = self.op.rows, last - first
+        calls = -(-count // rows)
+        # The k-th sum of a call stands in its row (turn + k), all of them going round.
+        turns = self.rng.integers(rows, size=calls)
+        rounds = (turns[:, None] + np.arange(rows)) % rows
+        places = (np.arange(calls)[:, None] * rows + rounds).reshape(-1)
+        w = self._w[: len(places)]
+        self._fill(w, (first, last), turns, fill)
+        used = count - (calls - 1) * rows  # of the last call; its other rows repeat these
+        same = places[len(places) - rows + np.arange(rows) % used]
+        w[places[count:]] = w[same[used:]]
+        found = self._called(w, call)
+        unlike = np.flatnonzero(_bits(found[places[count:]]) != _bits(found[same[used:]]))
+        if unlike.size:
+            k, begin = used + int(unlike[0]), len(places) - rows
+            late, early = int(places[begin + k]) - begin, int(same[k]) - begin
+            raise NoTree(self._told(found[begin:], w[begin:], (late, early), call))
+        return found[places[:count]]
+
+    def _told(
+        self, found: Reals, w: Floats, rows: tuple[int, int], call: Callable[[Floats], Numbers]
+    ) -> str:
         """Two rows of a call hold the same sum and answered unlike; what all rows say to it."""
+        late, early = rows
         said = (
             f"the same sum came out unlike in two rows of one call: row {late} gave "
             f"{found[late]:.9g}, row {early} gave {found[early]:.9g}; "
         )
-        self._w[:] = self._w[early].copy()
-        answers = self._called(call)
+        w[:] = w[early].copy()
+        answers = self._called(w, call)
         values, which, counts = np.unique(answers, return_inverse=True, return_counts=True)
         most = int(np.argmax(counts))
         others = np.flatnonzero(which != most)
@@ -105,20 +118,27 @@ class Asker:
             f"{listed}"
         )
 
-    def _fill(self, first: int, used: int, turn: int, fill: Fill) -> None:
-        """Sums first..first+used-1 into the call's rows from ``turn`` on, then from 0."""
-        self._w.fill(0)
-        straight = min(used, len(self._w) - turn)
-        fill(first, first + straight, self._w[turn : turn + straight])
-        if straight < used:
-            fill(first + straight, first + used, self._w[: used - straight])
+    def _fill(self, w: Floats, sums: tuple[int, int], turns: Ints, fill: Fill) -> None:
+        """The sums first..last-1 into the rows of w, of each call from its turn on, then from 0."""
+        (begin, last), rows = sums, self.op.rows
+        w.fill(0)
+        if rows == 1:  # no turns, and many calls
+            fill(begin, last, w)
+            return
+        for at, turn in zip(range(0, len(w), rows), turns.tolist(), strict=True):
+            for first, end in ((turn, rows), (0, turn)):
+                stop = min(last, begin + end - first)
+                if begin < stop:
+                    fill(begin, stop, w[at + first : at + first + stop - begin])
+                begin = stop
 
-    def _called(self, call: Callable[[Floats], Numbers]) -> Reals:
-        """float64[rows]: one call; where every sum is made M times, all M must be the same."""
-        self.calls += 1
+    def _called(self, w: Floats, call: Callable[[Floats], Numbers]) -> Reals:
+        """float64[rows of w]: where every sum is made M times, all M must be the same."""
+        rows = self.op.rows
+        self.calls += len(w) // rows
         with np.errstate(all="ignore"):
-            answers = np.asarray(call(self._w))
-        _require_shape(self.op, answers)
+            answers = np.asarray(call(w))
+        _require_shape(self.op, answers, len(w))
         wide = answers.astype(np.float64)
         if wide.ndim == 1:
             return wide
@@ -126,8 +146,8 @@ class Asker:
         if len(unlike):
             row, column = (int(v) for v in unlike[0])
             raise NoTree(
-                f"row {row}: batch row {column} gave {wide[row, column]:.9g} and batch row 0 "
-                f"{wide[row, 0]:.9g} for the same sum"
+                f"row {row % rows}: batch row {column} gave {wide[row, column]:.9g} and batch row "
+                f"0 {wide[row, 0]:.9g} for the same sum"
             )
         return wide[:, 0]
 
@@ -142,10 +162,10 @@ def _bits(values: Reals) -> Ints:
     return np.ascontiguousarray(values).view(np.int64)
 
 
-def _require_shape(op: SummingOp, answers: Numbers) -> None:
-    wanted = answers.ndim in (1, 2) and len(answers) == op.rows and answers.size
+def _require_shape(op: SummingOp, answers: Numbers, rows: int) -> None:
+    wanted = answers.ndim in (1, 2) and len(answers) == rows and answers.size
     if not wanted or answers.dtype.kind not in "fb":
         raise InputError(
-            f"op {op.name} returned {answers.dtype}{list(answers.shape)} for {op.rows} rows",
-            f"return float32 or float64 [{op.rows}], or [{op.rows}, M]",
+            f"op {op.name} returned {answers.dtype}{list(answers.shape)} for {rows} rows",
+            f"return float32 or float64 [{rows}], or [{rows}, M]",
         )

@@ -23,6 +23,7 @@ from parity.order.shapes import expand, form_of_leaves, leaf_count, sequence
 from parity.order.tree import Order, Tree
 from parity.order.twin import require_known
 from parity.order.words import exact_line
+from parity.reading import text_of
 
 if TYPE_CHECKING:
     from parity.order.answer import Answer
@@ -176,13 +177,7 @@ def _check(body: dict[str, Any]) -> str:
 
 def read_order(path: Path) -> OrderFile:
     """Read an order file; InputError that names the file and what is wrong with it."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}", "give an order file of parity") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8", AGAIN) from error
-    return from_text(text, str(path))
+    return from_text(text_of(path, "give an order file of parity", AGAIN), str(path))
 
 
 def from_text(text: str, source: str) -> OrderFile:

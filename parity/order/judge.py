@@ -8,14 +8,14 @@ import numpy as np
 
 from parity.errors import InputError
 from parity.order import noise as noisy
-from parity.order.answer import Answer, Certified, Noise, Verdict
+from parity.order.answer import Answer, Certified, Noise, Stage, Verdict
 from parity.order.asking import Asker, NoTree
 from parity.order.certify import certify, certify_squares
 from parity.order.counts import Counter
 from parity.order.fma import beside_leaves, fma_leaves
 from parity.order.noise import Evaluate
 from parity.order.op import SummingOp, by_threes
-from parity.order.squares import products_of_squares
+from parity.order.squares import products_of_squares, shows_products
 from parity.order.tree import Order
 from parity.order.triples import Triples
 
@@ -46,7 +46,7 @@ class Bench:
         self.op, self.rng = op, rng
         self.asker = Asker(op, rng)
         self.evaluate = evaluate or _twin()
-        self.stages: dict[str, int] = {}
+        self.stages: dict[str, Stage] = {}
         self.started = time.perf_counter()
         self._counter: Counter | None = None
 
@@ -63,9 +63,10 @@ class Bench:
         return Triples(self.asker)
 
     def staged(self, name: str) -> None:
-        """Books the probes since the last stage under a name."""
-        spent = self.asker.probes - sum(self.stages.values())
-        self.stages[name] = self.stages.get(name, 0) + spent
+        """Books the probes and the seconds since the last stage under a name."""
+        probes = self.asker.probes - sum(stage.probes for stage in self.stages.values())
+        before = sum(stage.seconds for stage in self.stages.values())
+        self.stages[name] = Stage(probes, time.perf_counter() - self.started - before)
 
     def judged(
         self, order: Order, odd: tuple[str, ...] = (), undecided: tuple[str, ...] = ()
@@ -116,7 +117,7 @@ class Bench:
     ) -> Answer:
         """The answer, with what it cost."""
         self.staged("refused")
-        stages = {name: probes for name, probes in self.stages.items() if probes}
+        stages = {name: stage for name, stage in self.stages.items() if stage.probes}
         return Answer(
             verdict,
             order,
@@ -143,6 +144,8 @@ def _other_products(bench: Bench, order: Order) -> tuple[str, ...]:
     if order.dtype != "f32" or order.terms == "values":
         return ()  # all products are exact
     if by_threes(bench.op):
+        if not shows_products(order):
+            return ()
         found = products_of_squares(bench.triples, order, bench.rng)
     else:
         found, hidden, odd = fma_leaves(bench.counter, order, bench.rng)

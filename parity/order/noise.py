@@ -30,6 +30,7 @@ MANTISSA = {"f32": 24, "bf16": 8, "f16": 11}
 SPREADS = {"f32": (0, 1, 30, 1), "bf16": (4, 6, 30, 5), "f16": (1, 3, 2, 3)}
 # Single values of 8 or 11 bits round in f32 only so far apart.
 VALUES = {"f32": SPREADS["f32"], "bf16": (9, 11, 30, 10), "f16": (8, 8, 7, 8)}
+TIES = 4  # terms that bring a sum of squares to a tie of a narrow output
 PLAIN = 8  # one row of so many does not cancel: an op may tell other data from noise
 # The scale of x, batches in turn: to find out an op that looks at magnitudes. f16 has no room.
 SCALES = {"f32": (0, -20, 12, 0), "bf16": (0, -20, 12, 0), "f16": (4,)}
@@ -37,7 +38,7 @@ SCALES = {"f32": (0, -20, 12, 0), "bf16": (0, -20, 12, 0), "f16": (4,)}
 
 @dataclass(frozen=True)
 class Batch:
-    """x: float32[n] or None; w: float32[rows, n]."""
+    """x: float32[n], float32[count, n] or None; w: float32[rows, n]."""
 
     x: Floats | None
     w: Floats
@@ -144,21 +145,25 @@ def noise_batch(
     *,
     threes: bool = False,
     groups: Sequence[Ints] = (),
+    xs: int = 0,
 ) -> Batch:
     """Rows of noise: weights over 2^-spread to 2^spread, x (or values) times ``scale``.
 
     Terms cancel in twos; with ``threes`` in threes: an op that sorts by magnitude would put the two
     of a pair side by side, and show no rounding at all. ``groups``: sets of leaves that cancel each
-    by itself; by default all of them together. The last of each PLAIN rows do not cancel.
+    by itself; by default all of them together. The last of each PLAIN rows do not cancel. ``xs``:
+    so many x instead of one, every row cancels with each of them; FEW terms or more.
     """
     n = op.n
-    w = _mantissas(op.dtype, (rows, n), rng)
-    w *= np.exp2(rng.integers(-spread, spread + 1, w.shape)).astype(np.float32)
+    w = _mantissas(op.dtype, (rows, n), rng, spread)
     if isinstance(op, Levelled):
         w = rng.choice(np.array([v for v in op.levels if v], np.float32), w.shape)
     if op.terms == "squares":
-        return Batch(None, w if op.dtype == "f16" else w * np.float32(scale**0.5))
-    x = _mantissas(op.dtype, (n,), rng) * np.float32(scale)
+        made = Batch(None, w if op.dtype == "f16" else w * np.float32(scale**0.5))
+        if op.out != "f32":
+            _to_ties(op, made.w, rng)
+        return made
+    x = _mantissas(op.dtype, (xs, n) if xs else (n,), rng) * np.float32(scale)
     if op.terms == "values":
         w *= np.float32(scale)
     paired = w[: rows - rows // PLAIN]
@@ -180,7 +185,7 @@ def _pair(op: SummingOp, x: Floats, w: Floats, order: Ints, _: np.random.Generat
         w[:, second] = -w[:, first]
     else:
         w[:, second] = w[:, first]
-        x[second] = -x[first]
+        x[..., second] = -x[..., first]
 
 
 def _threes(op: SummingOp, x: Floats, w: Floats, order: Ints, rng: np.random.Generator) -> None:
@@ -193,8 +198,30 @@ def _threes(op: SummingOp, x: Floats, w: Floats, order: Ints, rng: np.random.Gen
     size = np.ldexp(np.abs(_mantissas(op.dtype, first.shape, rng)), np.frexp(first)[1] - 1)
     w[:, two] = -np.copysign(size, first)
     w[:, last] = -(first + w[:, two])
-    x[one[: (third + 4) // 8]] = 0
-    x[two] = x[last] = x[one]
+    x[..., one[: (third + 4) // 8]] = 0
+    x[..., two] = x[..., last] = x[..., one]
+
+
+def _to_ties(op: SummingOp, w: Floats, rng: np.random.Generator) -> None:
+    """Gives each row's sum of squares a value halfway between two numbers of the output, which
+    hides all other rounding: as near as TIES terms, each smaller than the one before, come to it.
+    """
+    if op.n <= TIES:
+        return
+    if op.out == "f16":  # below its largest number, whatever n is
+        w *= np.float32(2.0 ** -(int(op.n).bit_length() // 2 + 1))
+    chosen = rng.choice(op.n, TIES, replace=False)
+    w[:, chosen] = 0
+    total = np.square(w, dtype=np.float64).sum(axis=1)
+    place = np.ldexp(1.0, np.frexp(total)[1] - MANTISSA[op.out])
+    left = (np.floor(total / place) + 0.5) * place - total
+    left = np.where(left < 0, left + place, left)
+    for leaf in chosen:
+        root, exponent = np.frexp(np.sqrt(left))
+        term = np.ldexp(np.floor(np.ldexp(root, MANTISSA[op.dtype])), exponent - MANTISSA[op.dtype])
+        w[:, leaf] = term
+        left = left - np.square(w[:, leaf], dtype=np.float64)
+        left = np.maximum(left, 0)
 
 
 def _cancel_last(op: SummingOp, x: Floats, w: Floats, last: int) -> None:
@@ -208,13 +235,19 @@ def _cancel_last(op: SummingOp, x: Floats, w: Floats, last: int) -> None:
     w[:, last] = np.ldexp(np.rint(np.ldexp(wanted, -exponent)), exponent)
 
 
-def _mantissas(dtype: str, shape: tuple[int, ...], rng: np.random.Generator) -> Floats:
-    """float32[shape]: from 1 to below 2, every bit of the dtype's mantissa random, either sign."""
-    places = MANTISSA[dtype] - 1
-    whole = rng.integers(1 << places, 2 << places, shape)
-    signs = rng.choice(np.array([-1, 1]), shape)
-    values: Floats = np.ldexp((whole * signs).astype(np.float32), -places)
-    return values
+def _mantissas(
+    dtype: str, shape: tuple[int, ...], rng: np.random.Generator, spread: int = 0
+) -> Floats:
+    """float32[shape]: from 1 to below 2, every bit of the dtype's mantissa random, either sign,
+    times 2^-spread to 2^spread. Made of the bits of one random number each."""
+    drawn = rng.integers(1 << 32, size=shape, dtype=np.uint32)
+    exponents = (drawn >> np.uint32(24)) * np.uint32(2 * spread + 1) >> np.uint32(8)
+    exponents += np.uint32(127 - spread)
+    signs = (drawn & np.uint32(1 << 23)) << np.uint32(8)
+    drawn &= np.uint32((1 << 23) - (1 << (24 - MANTISSA[dtype])))
+    drawn |= signs
+    drawn |= exponents << np.uint32(23)
+    return drawn.view(np.float32)
 
 
 def _swap(order: Order, rng: np.random.Generator) -> Ints | None:

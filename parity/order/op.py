@@ -61,6 +61,31 @@ class SummingOp(Protocol):
 
 
 @runtime_checkable
+class Repeating(Protocol):
+    """An op whose ``run`` takes the rows of several calls, and makes them one after the other."""
+
+    @property
+    def calls(self) -> int:
+        """At most so many at once."""
+        ...
+
+
+@runtime_checkable
+class Multiplying(Protocol):
+    """An op of products that compares cheaply: many x with one w."""
+
+    @property
+    def batch(self) -> int:
+        """How many different x one call takes."""
+        ...
+
+    def products(self, xs: Floats, w: Floats) -> Floats:
+        """float32[rows, count]: the sum of each row of w, (any number, n), with each of xs,
+        (count, n), in calls of the op's true shape; ``batch`` x a call, those left over repeat."""
+        ...
+
+
+@runtime_checkable
 class Finishing(Protocol):
     """An op that does more with its sum (mean, eps, root): ``run`` gives what comes of it."""
 

@@ -13,6 +13,7 @@ from typing import Any, Protocol, TextIO
 
 from parity.errors import InputError
 from parity.kinds import misfit
+from parity.order.answer import Stage
 from parity.presenting import Options
 from parity.status import ExitStatus
 
@@ -27,7 +28,8 @@ class Row:
     ``tree``: number of its order among the different ones, from 1 in the order of M; 0 where there
     is none. ``words``: the order in one line; ``name``: of the contract's order or the variant that
     it is, or empty. ``evidence``: what speaks for the verdict, in words. ``order``: the order as
-    plain data, None where no tree was found. ``key``: what it holds for."""
+    plain data, None where no tree was found. ``key``: what it holds for. ``stages``: what each
+    stage took of the probes and seconds; "reveal" is the first reveal alone."""
 
     M: int
     verdict: str
@@ -41,6 +43,7 @@ class Row:
     evidence: list[str]
     key: dict[str, str]
     order: dict[str, Any] | None = None
+    stages: dict[str, Stage] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -136,15 +139,20 @@ class OrderTable:
                 "render it with the parity that wrote it",
             )
         try:
-            given["rows"] = [Row(**row) for row in given["rows"]]
+            given["rows"] = [_row(row) for row in given["rows"]]
             given["bits"] = [Bits(**one) for one in given["bits"]]
             found = cls(**given)
-        except (KeyError, TypeError) as error:
+        except (AttributeError, KeyError, TypeError) as error:
             raise _damaged(where, str(error)) from error
         wrong = misfit(found, cls)
         if wrong is not None:
             raise _damaged(where, f"{wrong or 'it'} is of another kind")
         return found
+
+
+def _row(plain: dict[str, Any]) -> Row:
+    stages = {name: Stage(**stage) for name, stage in plain.get("stages", {}).items()}
+    return Row(**{**plain, "stages": stages})
 
 
 class OrderPresenter(Protocol):

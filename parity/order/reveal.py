@@ -14,7 +14,7 @@ from parity.order.judge import Bench
 from parity.order.measures import Measured, measured
 from parity.order.noise import Evaluate, unlike_rows
 from parity.order.op import SummingOp, by_threes
-from parity.order.squares import measured_squares
+from parity.order.squares import measured_squares, others_of_squares
 from parity.order.tree import Order, Tree
 from parity.order.triples import tree_by_triples
 
@@ -50,7 +50,8 @@ def _tree(bench: Bench) -> Tree:
 
 def _measured(bench: Bench, tree: Tree) -> Measured:
     if by_threes(bench.op):
-        return Measured(measured_squares(bench.triples, tree, bench.rng), (), ())
+        order = measured_squares(bench.triples, tree, bench.rng)
+        return Measured(order, others_of_squares(order), ())
     return measured(bench.counter, tree, bench.rng)
 
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 
 from parity.order.asking import random_leaves
-from parity.order.fma import beside_leaves
+from parity.order.fma import beside_leaves, usual_leaves
 from parity.order.op import Flags
 from parity.order.tree import Ints, Order, Tree
-from parity.order.triples import Triples
+from parity.order.triples import SIZES, Sizes, Triples
 
 # 64^2 = 4096: its last place in f32 is 2^-11. Beside it A^2 = 1 + 2^-12 + 2^-26 is a hair above a
 # tie, and A^2 rounded to f32 is the tie, which goes down to the even 4097. So near to a power of
@@ -18,8 +18,9 @@ from parity.order.triples import Triples
 _BASE = 64.0
 _FACTOR = 1 + 2.0**-13
 _ROUNDED = 4097.0
-# Its square is 3/4 of half that place: one is lost in f32, two that come together are not.
-_SMALL = 1.75 * 2.0**-7
+# Of outputs in f32, which may be read through a division by n. The square of ``small`` is 3/4 of
+# half that place: one is lost in f32, two that come together are not.
+_WIDE = {**SIZES, "f32": Sizes(_BASE, 1.75 * 2.0**-7, _BASE**2)}
 
 
 def measured_squares(triples: Triples, tree: Tree, rng: np.random.Generator) -> Order:
@@ -33,10 +34,22 @@ def measured_squares(triples: Triples, tree: Tree, rng: np.random.Generator) -> 
     return replace(plain, fma=fma, wide=_wide(triples, tree, rng))
 
 
+def others_of_squares(order: Order) -> tuple[Order, ...]:
+    """The orders that the probes cannot tell from it: an output of few bits hides the products."""
+    if shows_products(order) or order.dtype != "f32":
+        return ()
+    return (replace(order, fma=usual_leaves(order.tree)),)
+
+
+def shows_products(order: Order) -> bool:
+    """Whether the op's answers tell how the squares enter."""
+    return order.dtype == "f32" and order.terms == "squares" and order.out == "f32"
+
+
 def products_of_squares(triples: Triples, order: Order, rng: np.random.Generator) -> frozenset[int]:
     """The leaves whose square enters its addition unrounded."""
     leaves, beside = beside_leaves(order, rng)
-    if not len(leaves) or order.dtype != "f32" or order.terms != "squares":
+    if not len(leaves) or not shows_products(order):
         return frozenset()
     places = np.stack([beside, leaves], axis=1)
     unrounded = _exceeds(triples, places, (_BASE, _FACTOR), _ROUNDED)
@@ -53,7 +66,8 @@ def _wide(triples: Triples, tree: Tree, rng: np.random.Generator) -> frozenset[i
         kids = tree.children[v - tree.n]
         groups += [tree.under(side) for side in (*kids[:2], tree.beside(v))]
     places = random_leaves(rng, groups).reshape(-1, 3)
-    kept = _exceeds(triples, places, (_BASE, _SMALL, _SMALL), _BASE**2)
+    sizes = _WIDE[triples.asker.op.out]
+    kept = _exceeds(triples, places, (sizes.big, sizes.small, sizes.small), sizes.alone)
     seen = {v for v, flag in zip(nodes, kept.tolist(), strict=True) if flag}
     return frozenset(seen | {tree.parents[v] for v in seen})
 

@@ -38,23 +38,12 @@ class SumFamily(Protocol):
         """Its ops, without the prefix: ``("linear", "mv")``. Imports nothing heavy."""
         ...
 
-    def make(
-        self,
-        name: str,
-        *,
-        K: int,
-        N: int,
-        M: int,
-        dtype: Format,
-        device: str,
-        options: Mapping[str, str],
-    ) -> SummingOp:
-        """The op ``name`` (one of ``names()``) at its true shape: sums of K terms, N outputs, a
-        batch of M rows; ``dtype`` one of DTYPES, ``device`` cpu or cuda. ``options``: what
-        stands after ``@``, and ``threads`` where ``--threads`` was typed.
+    def make(self, name: str, ask: Ask, M: int) -> SummingOp:
+        """The op ``name`` (one of ``names()``) at its true shape: sums of ``ask.K`` terms,
+        ``ask.N`` outputs, a batch of M rows.
 
-        Raises InputError for what the op does not offer (``refuse_unknown`` for options), and
-        NotRunError where a package or the device is missing.
+        Raises InputError for what the op does not offer (``refuse_unknown`` for ``ask.settings``),
+        and NotRunError where a package or the device is missing.
         """
         ...
 
@@ -77,6 +66,11 @@ class Ask:
     def name(self) -> str:
         """The op without its options."""
         return self.op.partition("@")[0]
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """The options, and ``threads`` where ``--threads`` was typed."""
+        return {**self.options, **({"threads": str(self.threads)} if self.threads else {})}
 
 
 @dataclass(frozen=True)
@@ -141,21 +135,16 @@ def open_op(ask: Ask, M: int) -> SummingOp:
     Raises InputError for a family, name, option, module or function that does not exist, and
     NotRunError for one that this machine cannot run.
     """
-    options = dict(ask.options)
-    if ask.threads:
-        options["threads"] = str(ask.threads)
     if _FOREIGN.fullmatch(ask.name):
         from parity.order.adapters.foreign import foreign_op
 
-        return foreign_op(ask, M, options)
+        return foreign_op(ask, M)
     family, name = _family(ask.name)
     if ask.terms:
         raise InputError(
             f"--terms {ask.terms}: {ask.name} is known", "--terms is for a module:function"
         )
-    return family.make(
-        name, K=ask.K, N=ask.N, M=M, dtype=ask.dtype, device=ask.device, options=options
-    )
+    return family.make(name, ask, M)
 
 
 def refuse_unknown(op: str, options: Mapping[str, str], known: tuple[str, ...]) -> None:

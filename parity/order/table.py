@@ -121,6 +121,7 @@ def _row(size: int, answer: Answer, numbers: dict[str, int], op: SummingOp) -> R
         evidence=_evidence(answer),
         key=dict(op.key),
         order=plain_of(order) if order else None,
+        stages=answer.stages,
     )
 
 

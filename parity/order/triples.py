@@ -3,6 +3,9 @@
 Ones at leaves i and j, 2^24 at leaf k: a one alone is absorbed by 2^24 in f32, two that met before
 are not. So the sum exceeds 2^24 exactly if i and j meet before they meet k. Of three leaves of a
 tree of two-term additions exactly one pair meets first.
+
+An output of fewer bits hides what f32 has kept, but not beside a tie: where the large square lies
+halfway between two of its numbers and is rounded down to the even one, anything more is rounded up.
 """
 
 from __future__ import annotations
@@ -15,9 +18,26 @@ import numpy.typing as npt
 from parity.order.asking import Asker, NoTree
 from parity.order.tree import Ints, Tree
 
-BIG = 2.0**24
-_BIG_ROOT = 2.0**12
 Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Terms, by their roots: beside the square of ``big``, f32 loses a square of ``small``, but not
+    two that come together. ``alone``: what the op answers where both are lost."""
+
+    big: float
+    small: float
+    alone: float
+
+
+# By the format of the output. 17^2 = 289 lies halfway between 288 and 290 of bf16, 47^2 = 2209
+# between 2208 and 2210 of f16; their places in f32 are 2 and 2^-12 as scaled here.
+SIZES = {
+    "f32": Sizes(2.0**12, 1.0, 2.0**24),
+    "bf16": Sizes(17 * 2.0**8, 0.875, 288 * 2.0**16),
+    "f16": Sizes(47.0, 1.25 * 2.0**-7, 2208.0),
+}
 
 
 class Triples:
@@ -26,12 +46,14 @@ class Triples:
     def __init__(self, asker: Asker) -> None:
         self.asker = asker
         self.n = asker.op.n
+        self.sizes = SIZES[asker.op.out]
 
     def first(self, left: Ints, right: Ints, third: Ints) -> Flags:
         """bool[...]: do ``left`` and ``right`` meet before they meet ``third``?"""
         places = np.stack([left, right, third], axis=1)
-        values = np.tile([1.0, 1.0, _BIG_ROOT], (len(places), 1))
-        return self.asker.exceeds(len(places), self.asker.entries(places, values), BIG)
+        sizes = self.sizes
+        values = np.tile([sizes.small, sizes.small, sizes.big], (len(places), 1))
+        return self.asker.exceeds(len(places), self.asker.entries(places, values), sizes.alone)
 
 
 @dataclass

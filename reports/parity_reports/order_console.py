@@ -189,8 +189,19 @@ def _evidence(page: Page, row: Row) -> None:
         page.text(line, indent=2 * INDENT)
 
 
+def _revealed(rows: Sequence[Row]) -> str:
+    """What the first reveal alone took of the probes and seconds above."""
+    told = [
+        f"M {row.M:,}: {stage.probes:,} probes, {stage.seconds:.2f} s"
+        for row in rows[:FEW]
+        if (stage := row.stages.get("reveal"))
+    ]
+    return "; ".join(told)
+
+
 def _about(page: Page, found: OrderTable) -> None:
     page.fact("key", ", ".join(f"{name} {text}" for name, text in found.key if name != "op"))
+    page.fact("reveal", _revealed(found.rows))
     page.fact("files", ", ".join(found.written))
     for note in found.notes:
         page.fact("note", note)

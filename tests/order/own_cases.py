@@ -88,6 +88,8 @@ CASES = (
     # 3.2
     Case("delta_mem", 96, 8, trees.ascending, "contract 1.5; contract 1.4"),
     Case("delta_o", 96, 8, trees.ascending, "contract 1.5; contract 1.4"),
+    # 2: the router's softmax
+    Case("router_softmax", 45, 1, trees.ascending, "contract 1.8 P V and l, 2 softmax"),
 )
 # The same orders with M rows in one forward.
 BATCHES = (
@@ -105,6 +107,7 @@ BATCHES = (
     Case("attention_f32", 64, 6, trees.ascending, "contract 1.8 P V", M=4),
     Case("attention_int8", 64, 6, trees.ascending, "contract 1.5; contract 1.4", M=4),
     Case("combine", 9, 8, trees.residual, "contract 1.5; contract 1.4", M=4),
+    Case("router_softmax", 33, 1, trees.ascending, "contract 1.8 P V and l, 2 softmax", M=4),
     Case("combine_shared", 10, 8, trees.residual, "contract 1.5; contract 1.4", M=4),
 )
 

@@ -13,11 +13,12 @@ from parity.errors import InputError, NotRunError
 from parity.order.asking import Asker
 from parity.order.judge import judge
 from parity.order.noise import noise
+from parity.order.own.denominators import SCORES
 from parity.order.reveal import reveal
 from parity.order.sums import Ask, open_op
 from parity.order.tree import Order, Tree
 from parity.order.twin import evaluate
-from parity_torch.softmax_sum import SCORES
+from parity_torch.sums import Shape
 from tests.order.test_adapters import same, whole
 
 torch = pytest.importorskip("torch")
@@ -102,21 +103,23 @@ def swapped_leaves(order: Order) -> Order:
 
 
 def test_settings_are_put_back() -> None:
-    before = torch.get_num_threads()
-    made = open_op(Ask("torch.linear", K, N, threads=1, options={"tf32": "on"}), 1)
-    flag = torch.backends.cuda.matmul.allow_tf32
+    """Threads of a call, and a switch of CUDA devices, which no op of the CPU may be given."""
+    before, flag = torch.get_num_threads(), torch.backends.cuda.matmul.allow_tf32
+    made = open_op(Ask("torch.linear", K, N, threads=1), 1)
     seen = []
-
-    inner, matmul = torch.nn.functional.linear, torch.backends.cuda.matmul
+    inner = torch.nn.functional.linear
 
     def watched(*given: object) -> object:
-        seen.append((torch.get_num_threads(), matmul.allow_tf32))
+        seen.append(torch.get_num_threads())
         return inner(*given)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.nn.functional, "linear", watched)
         whole(made)
-    assert seen == [(1, True)]
+    assert seen == [1]
+    shape = Shape(torch, "linear", K, N, 1, "f32", "cpu", {"tf32": "on"})
+    with shape.settings():
+        assert torch.backends.cuda.matmul.allow_tf32 is True
     assert (torch.get_num_threads(), torch.backends.cuda.matmul.allow_tf32) == (before, flag)
     assert made.key["threads"] == "1"
 
@@ -131,6 +134,11 @@ def test_settings_are_put_back() -> None:
         (Ask("torch.rms_norm", K, N, dtype="bf16"), 1, "torch.rms_norm --dtype bf16: too few"),
         (Ask("torch.softmax", K, N, dtype="f16"), 1, "torch.softmax --dtype f16: too few"),
         (Ask("torch.linear", K, N, options={"tf32": "yes"}), 1, "torch.linear: @tf32=yes"),
+        (
+            Ask("torch.linear", K, N, options={"reduced": "off"}),
+            1,
+            "torch.linear: @reduced=off: a switch of CUDA devices",
+        ),
         (Ask("torch.linear", K, N, options={"q": "1"}), 1, "torch.linear has no option @q"),
         (Ask("torch.lineal", K, N), 1, "no op 'torch.lineal'"),
     ],

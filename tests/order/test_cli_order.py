@@ -19,7 +19,7 @@ from tests.cli_runner import Result, run_cli
 from tests.order import foreign_sums
 
 OWN = "tests.order.foreign_sums"
-SMALL = ("--K", "16", "--N", "8", "--outputs", "2000")
+SMALL = ("--K", "16", "--outputs", "2000")
 
 
 def order(op: str, *words: str) -> Result:
@@ -27,7 +27,8 @@ def order(op: str, *words: str) -> Result:
 
 
 def own(name: str, terms: str, *words: str) -> Result:
-    return order(f"{OWN}:{name}", "--terms", terms, *words)
+    outputs = ("--N", "8") if terms == "products" else ()
+    return order(f"{OWN}:{name}", "--terms", terms, *outputs, *words)
 
 
 def lines(result: Result) -> list[str]:
@@ -80,7 +81,7 @@ def test_a_sum_of_one_term() -> None:
     assert (result.status, result.stdout) == (0, "tree: at M 1: numpy.sum f32, K 1, cpu\n")
 
 
-@pytest.mark.parametrize(("asked", "compared"), [((), 1024), (("--outputs", "3000"), 3000)])
+@pytest.mark.parametrize(("asked", "compared"), [((), 65_536), (("--outputs", "3000"), 3000)])
 def test_time_ends_a_comparison_whose_size_nobody_asked_for(
     monkeypatch: pytest.MonkeyPatch, asked: tuple[str, ...], compared: int
 ) -> None:
@@ -239,6 +240,15 @@ REFUSED = [
     (("numpy.sum", "--dtype", "f64"), 2, "Invalid value for '--dtype'"),
     (("numpy.sum", "--seed", "-1"), 2, "--seed -1: not between 0 and 4,294,967,295"),
     (("numpy.sum", "--outputs", "-1"), 2, "--outputs -1: not between 0 and"),
+    (("numpy.sum", "--N", "8"), 2, "--N 8: numpy.sum has one sum a row, no N"),
+    (("numpy.dot", "--N", "8"), 2, "--N 8: numpy.dot has one sum a row, no N"),
+    (("cpu.rmsnorm", "--N", "8"), 2, "--N 8: cpu.rmsnorm has one sum a row, no N"),
+    (
+        (f"{OWN}:squares", "--terms", "squares", "--N", "8"),
+        2,
+        f"--N 8: {OWN}:squares has one sum a row, no N",
+    ),
+    (("numpy.sum", "--rows", "8"), 2, "--rows 8: rows of no order file"),
     (("numpy.sum", "--rows", "99999"), 2, "--rows 99999: not between 0 and 65,536"),
     (("numpy.sum", "--threads", "0"), 2, "--threads 0: not between 1 and 4,096"),
     (("numpy.sum", "--terms", "values"), 2, "--terms values: numpy.sum is known"),

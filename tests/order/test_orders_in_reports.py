@@ -248,13 +248,27 @@ SUMS = {
     "moe-tiny": {
         **{"nrm": "attn_norm", "kraw": "k_proj", "knorm": "k_norm", "vs": "v_proj"},
         **{"v": "v_proj", "qrope": "q_proj q_norm", "attn": "values", "ores": "o_proj"},
-        **{"fnrm": "ffn_norm", "rlogits": "router", "gate": "gate", "up": "up", "down": "down"},
+        **{
+            "fnrm": "ffn_norm",
+            "rlogits": "router",
+            "topp": "softmax",
+            "gate": "gate",
+            "up": "up",
+            "down": "down",
+        },
         "x": "combine",
     },
     "next-tiny": {
         **{"nrm": "attn_norm", "qkv": "qkv_proj", "z": "z_proj", "beta": "b_proj", "g": "a_proj"},
         **{"s": "mem", "o": "mem o", "gn": "gdn_norm", "ores": "out_proj", "fnrm": "ffn_norm"},
-        **{"rlogits": "router", "gate": "gate", "up": "up", "down": "down", "gs": "shared_gate"},
+        **{
+            "rlogits": "router",
+            "topp": "softmax",
+            "gate": "gate",
+            "up": "up",
+            "down": "down",
+            "gs": "shared_gate",
+        },
         **{"sh": "shared.gate shared.up shared.down", "x": "combine"},
     },
 }

@@ -158,7 +158,7 @@ def test_red_a_softmax_that_adds_from_the_end() -> None:
         "float total = 0.0f;\n"
         "  for (int i = experts - 1; i >= 0; --i) total = __fadd_rn(total, soft[i]);"
     )
-    run = emulated((("router_topk.cu", old, new),))
+    run = emulated((("topk.cuh", old, new),))
     sum_, rng = Denominator(run, router, 20), np.random.default_rng(5)
     found = tree_by_triples(sum_, rng)  # type: ignore[arg-type]
     assert found.text() == Tree.of(trees.chain(range(19, -1, -1))).text()

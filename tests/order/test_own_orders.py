@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from parity.order.answer import Answer
 from parity.order.naming import named
 from parity.order.own.table import OWN, OwnOp
 from parity.order.reveal import reveal
-from parity.order.sums import SumFamily
+from parity.order.sums import Ask, SumFamily
 from parity.order.tree import Order, Tree
 from parity_cpu import code_cache
 from parity_cpu.sums import CpuSums
@@ -27,10 +28,9 @@ NO_ORDER = {"libm_exp", "exp_via_double"}
 
 def opened(family: SumFamily, case: Case) -> OwnOp:
     """The op of a case."""
-    shape = {"K": case.K, "N": case.N, "M": case.M}
     device = "cuda" if isinstance(family, CudaSums) else "cpu"
-    op = family.make(case.op, **shape, dtype="f32", device=device, options=case.options)
-    return op  # type: ignore[return-value]
+    ask = Ask(case.op, case.K, case.N, device=device, options=case.options)
+    return family.make(case.op, ask, case.M)  # type: ignore[return-value]
 
 
 def wanted(case: Case, op: OwnOp) -> Order:
@@ -78,7 +78,7 @@ def test_the_order_is_the_contracts_on_a_device(case: Case) -> None:
 def test_every_sum_and_every_variant_has_a_case() -> None:
     assert {case.op for case in CASES} == set(OWN)
     assert {name for _, name in unseen()} <= NO_ORDER
-    assert {op for op, _ in unseen()} == {"attention_f32", "attention_int8"}
+    assert {op for op, _ in unseen()} == {"attention_f32", "attention_int8", "router_softmax"}
 
 
 def test_a_batch_of_other_rows_is_refused_by_name() -> None:
@@ -107,17 +107,19 @@ def test_a_shape_that_cannot_be_probed_is_refused(case: Case, said: str) -> None
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_what_no_op_of_the_contract_offers_is_refused(family: str) -> None:
-    make, case = FAMILIES[family].make, CASES[0]
-    given = {"K": case.K, "N": case.N, "M": 1, "dtype": "f32", "device": "cpu", "options": {}}
-    for changed, said in (
+    case = CASES[0]
+    ask = Ask(f"{family}.{case.op}", case.K, case.N)
+    changes: tuple[tuple[dict[str, Any], str], ...] = (
         ({"dtype": "bf16"}, "--dtype bf16"),
         ({"device": "cuda"}, "--device cuda"),
         ({"options": {"variants": "fma"}}, "takes no variant fma"),
         ({"options": {"variants": "fmaa"}}, "no variant 'fmaa'"),
         ({"options": {"row": "1"}}, "no option @row"),
-    ):
+        ({"threads": 2}, "its threads cannot be set"),
+    )
+    for changed, said in changes:
         with pytest.raises(InputError, match=said):
-            make(case.op, **{**given, **changed})  # type: ignore[arg-type]
+            FAMILIES[family].make(case.op, replace(ask, **changed), 1)
 
 
 def test_keys_tell_what_an_order_holds_for() -> None:
@@ -135,8 +137,8 @@ def test_probes_have_no_op_compiled_for_read_only_arrays() -> None:
     x, w = np.ones(64, np.float32), np.ones((1, 64), np.float32)
     for array in (x, w):
         array.setflags(write=False)
-    CpuSums().make("rmsnorm", K=64, N=1, M=1, dtype="f32", device="cpu", options={}).run(None, w)
-    own = CpuSums().make("f32_matvec", K=64, N=8, M=2, dtype="f32", device="cpu", options={})
+    CpuSums().make("rmsnorm", Ask("cpu.rmsnorm", 64, 1), 1).run(None, w)
+    own = CpuSums().make("f32_matvec", Ask("cpu.f32_matvec", 64, 8), 2)
     own.run(x, np.broadcast_to(w, (own.rows, 64)))
     assert _read_only() == before
 

@@ -12,12 +12,15 @@ from tests.order.known_trees import (
     KNOWN,
     LoopOp,
     ascending,
+    ascending_fma,
     chain,
     contract_1_1,
     lanes,
+    reversed_order,
     tree_of_1_1,
     tree_of_fused,
 )
+from tests.order.slow_twin import narrowed
 
 F32 = np.float32
 # f64 tail and fused sums are no trees of f32 additions of two.
@@ -52,6 +55,43 @@ def test_known_order_of_squares(known, n):
     answer = found(LoopOp(known.name, known.loop, n, terms="squares"))
     assert (answer.verdict, answer.contradicts) == ("tree", ())
     assert answer.order == replace(known.order(n), terms="squares")
+
+
+FORMS = [("bf16", "bf16"), ("f32", "bf16"), ("f16", "f16")]
+
+
+@pytest.mark.parametrize(("dtype", "out"), FORMS)
+@pytest.mark.parametrize("n", [9, 64])
+@pytest.mark.parametrize("known", [KNOWN[0], KNOWN[2]], ids=lambda known: known.name)
+def test_a_narrow_output_shows_the_order_beside_a_tie(known, n, dtype, out):
+    def loop(x, w):
+        return narrowed(known.loop(x, w), out)
+
+    answer = found(LoopOp(known.name, loop, n, terms="squares", dtype=dtype, out=out))
+    assert (answer.verdict, answer.contradicts) == ("tree", ())
+    assert answer.order == replace(known.order(n), terms="squares", dtype=dtype, out=out)
+
+
+@pytest.mark.parametrize(("dtype", "out"), FORMS)
+def test_red_a_narrow_output_of_another_order(dtype, out):
+    """Masks show ascending, noise adds from the end: in half of the rows at a tie that is seen."""
+
+    def loop(x, w):
+        masked = (w == 0).sum(axis=1) > 20
+        return narrowed(np.where(masked, ascending(x, w), reversed_order(x, w)), out)
+
+    answer = found(LoopOp("other", loop, 40, terms="squares", dtype=dtype, out=out))
+    assert (answer.verdict, answer.noise.blind) == ("tree, not explained", False)
+    assert answer.noise.unlike > 200
+
+
+def test_fma_of_squares_that_the_output_hides_is_told_by_noise():
+    def loop(x, w):
+        return narrowed(ascending_fma(x, w), "bf16")
+
+    answer = found(LoopOp("fma", loop, 40, terms="squares", out="bf16"))
+    assert answer.verdict == "tree"
+    assert answer.order.fma == frozenset(range(1, 40))
 
 
 @pytest.mark.parametrize("n", [8, 31, 100])

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from parity.order.answer import Answer
 from parity.order.op import SummingOp
 from parity.order.reveal import reveal
+from parity.order.sums import Ask
 from parity.order.tree import Format, Order
 from parity.order.twin import evaluate
 from parity.order.words import one_line
@@ -86,9 +87,7 @@ def torch_op(name: str, dtype: Format, K: int, N: int, M: int) -> SummingOp:
     """One of torch's sums on one CPU thread."""
     from parity_torch.sums import TorchSums
 
-    given = {"K": K, "N": N, "M": M, "device": "cpu", "options": {"threads": "1"}}
-    op: SummingOp = TorchSums().make(name, dtype=dtype, **given)  # type: ignore[arg-type]
-    return op
+    return TorchSums().make(name, Ask(f"torch.{name}", K, N, dtype, threads=1), M)
 
 
 def judged(name: str, dtype: Format, K: int, N: int, M: int) -> tuple[Answer, Bits | None]:

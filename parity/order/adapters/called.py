@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +14,30 @@ from parity.errors import InputError, NotRunError
 from parity.order.tree import Format, Terms
 
 Floats = npt.NDArray[np.float32]
-Call = Callable[[Floats | None, Floats], npt.NDArray[Any]]
+Call = Callable[[Any, Any], Any]
+MANY = 1 << 22  # numbers of w, of as many calls as that, which a library is given at once
+
+
+@dataclass(frozen=True)
+class Library:
+    """Where an op's arrays lie, if not in NumPy's memory. To bring them there takes longer than a
+    small call, so it is done for many calls at once.
+
+    ``load(w, rows)``: w (calls * rows, n) float32 as a list of what each call is given, aligned as
+    the library aligns arrays; ``fetch``: what calls returned, joined on the host; ``within``: the
+    settings under which calls are made.
+    """
+
+    load: Callable[[Floats, int], Sequence[Any]]
+    fetch: Callable[[list[Any]], npt.NDArray[Any]]
+    within: Callable[[], AbstractContextManager[None]] = nullcontext
+
+
+def _rows(w: Floats, rows: int) -> Sequence[Floats]:
+    return [w[at : at + rows] for at in range(0, len(w), rows)]
+
+
+NUMPY = Library(_rows, np.concatenate)
 
 
 @dataclass
@@ -21,7 +45,9 @@ class CalledOp:
     """A ``SummingOp`` made of one function. ``call(x, w)``: x (n,) float32, None where the terms
     are not products; w (rows, n) float32, all rows filled; it returns (rows,) or, of a batch of
     equal rows, (rows, M) float32 or float64.
-    ``key``: what the order holds for: device, versions, shape, layout, batch M, flags."""
+    ``key``: what the order holds for: device, versions, shape, layout, batch M, flags.
+    ``batch``: the M of an op of products whose x may also be (M, n), each row another one.
+    ``library``: what w is for ``call``, and what it returns, if not NumPy's."""
 
     name: str
     n: int
@@ -31,19 +57,49 @@ class CalledOp:
     out: str
     call: Call
     key: dict[str, str] = field(default_factory=dict)
+    batch: int = 1
+    library: Library = field(default=NUMPY, repr=False)
+
+    @property
+    def calls(self) -> int:
+        """As in ``parity.order.op.Repeating``: one for NumPy, whose arrays lie where they are."""
+        return 1 if self.library is NUMPY else max(1, MANY // (self.rows * self.n))
 
     def run(self, x: Floats | None, w: Floats) -> npt.NDArray[Any]:
         """The op's sum for each row of w, (any number, n) float32, in calls of ``rows`` rows; the
         last call is filled up with zeros, so that each has the op's true shape."""
-        found = []
-        for at in range(0, len(w), self.rows):
-            part = w[at : at + self.rows]
-            full = part
-            if len(part) < self.rows:
-                full = np.zeros((self.rows, self.n), np.float32)
-                full[: len(part)] = part
-            found.append(self.call(x, full)[: len(part)])
-        return np.concatenate(found) if found else np.zeros(0, np.float32)
+        return self.called(x, w)
+
+    def called(self, x: Any, w: Floats) -> npt.NDArray[Any]:
+        """What ``call`` gives for x, whatever that is for it, and each ``rows`` rows of w."""
+        if not len(w):
+            return np.zeros(0, np.float32)
+        with self.library.within():
+            return self.library.fetch([self.call(x, part) for part in self.parts(w)])[: len(w)]
+
+    def products(self, xs: Floats, w: Floats) -> Floats:
+        """As in ``parity.order.op.Multiplying``: w is brought to the library once for all xs."""
+        found = np.empty((len(w), len(xs)), np.float32)
+        with self.library.within():
+            for number, part in enumerate(self.parts(w)):
+                rows = slice(number * self.rows, (number + 1) * self.rows)
+                for at in range(0, len(xs), self.batch):
+                    columns = slice(at, at + self.batch)
+                    found[rows, columns] = self._columns(xs[columns], part)[: len(w) - rows.start]
+        return found
+
+    def _columns(self, xs: Floats, part: Any) -> npt.NDArray[Any]:
+        """(rows, len(xs)) of one call."""
+        x = np.resize(xs, (self.batch, self.n)) if self.batch > 1 else xs[0]
+        sums = self.library.fetch([self.call(x, part)])
+        return (sums if sums.ndim > 1 else sums[:, None])[:, : len(xs)]
+
+    def parts(self, w: Floats) -> Sequence[Any]:
+        """What each call is given."""
+        lacking = -len(w) % self.rows
+        if lacking:
+            w = np.concatenate([w, np.zeros((lacking, self.n), np.float32)])
+        return self.library.load(w, self.rows)
 
 
 @dataclass(frozen=True)
@@ -55,10 +111,16 @@ class Spread:
     N: int
     row: int | None = None
 
-    def pick(self, outputs: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def pick(self, outputs: Any) -> Any:
         """(M, N) -> (N,) of one row, or (N, M) of all, as ``SummingOp.run`` returns them."""
-        picked: npt.NDArray[Any] = outputs[0] if self.M == 1 else outputs.T
-        return picked if self.row is None else outputs[self.row]
+        if self.row is not None:
+            return outputs[self.row]
+        return outputs[0] if self.M == 1 else outputs.T
+
+    @property
+    def batch(self) -> int:
+        """How many different x one call answers for."""
+        return self.M if self.row is None else 1
 
     @property
     def told(self) -> str:

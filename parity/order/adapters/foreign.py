@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import platform
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -27,13 +27,13 @@ LINE, ALIGNMENTS = 64, 4  # bytes of a cache line; NumPy aligns to 16 bytes
 _TAKES = {"products": "f(x, w)", "values": "f(w)", "squares": "f(w)"}
 
 
-def foreign_op(ask: Ask, M: int, options: Mapping[str, str]) -> CalledOp:
+def foreign_op(ask: Ask, M: int) -> CalledOp:
     """The function that ``ask`` names, called once with zeros to see what it takes and returns.
 
     Raises InputError for one that is not there, raises, or returns another shape or dtype.
     """
     op = ask.name
-    refuse_unknown(op, options, ("row",) if ask.terms == "products" else ())
+    refuse_unknown(op, ask.settings, ("row",) if ask.terms == "products" else ())
     if not ask.terms:
         raise InputError(f"{op}: what does it sum?", f"write --terms {'|'.join(TERMS)}")
     if ask.device != "cpu":
@@ -43,7 +43,7 @@ def foreign_op(ask: Ask, M: int, options: Mapping[str, str]) -> CalledOp:
         raise InputError(f"op {op} is no function", "name a function")
     called = _Called(op, function, ask, M)
     whole = called.takes_rows()
-    picked = spread(op, options, M, called.rows)
+    picked = spread(op, ask.options, M, called.rows)
     if M > 1 and ask.terms == "products" and not whole:
         raise InputError(f"op {op} takes one row at a time: it has no batch of {M}", "write --M 1")
     key = _key(op, ask.dtype, _version(op))
@@ -61,7 +61,8 @@ def foreign_op(ask: Ask, M: int, options: Mapping[str, str]) -> CalledOp:
         found = called.rows_of(x, w)
         return picked.pick(found) if found.ndim == 2 else found
 
-    return CalledOp(op, ask.K, called.rows, ask.terms, ask.dtype, called.out, call, key)
+    batch = picked.batch if ask.terms == "products" else 1
+    return CalledOp(op, ask.K, called.rows, ask.terms, ask.dtype, called.out, call, key, batch)
 
 
 class _Called:
@@ -94,7 +95,7 @@ class _Called:
         """(rows,), or (M, rows) of a batch."""
         shape: tuple[int, ...] = (len(w),)
         if x is not None and self._batch > 1:
-            x = np.ascontiguousarray(np.broadcast_to(x, (self._batch, len(x))))
+            x = np.ascontiguousarray(np.broadcast_to(x, (self._batch, x.shape[-1])))
             shape = (self._batch, len(w))
         return self._checked(self._said(x, w), shape)
 

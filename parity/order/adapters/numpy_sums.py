@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,7 @@ import numpy as np
 from parity.errors import InputError
 from parity.order.adapters.called import Call, CalledOp, Floats, Spread, narrow, spread
 from parity.order.own.asked import needed
-from parity.order.sums import refuse_unknown
-from parity.order.tree import Format
+from parity.order.sums import Ask, refuse_unknown
 
 THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
 
@@ -26,21 +24,11 @@ class NumpySums:
         """``sum`` of values, ``dot`` and ``matmul`` of products."""
         return ("sum", "dot", "matmul")
 
-    def make(
-        self,
-        name: str,
-        *,
-        K: int,
-        N: int,
-        M: int,
-        dtype: Format,
-        device: str,
-        options: Mapping[str, str],
-    ) -> CalledOp:
+    def make(self, name: str, ask: Ask, M: int) -> CalledOp:
         """As ``SumFamily.make``; f32 and f16, on the CPU."""
-        op = f"numpy.{name}"
-        refuse_unknown(op, options, ("row",) if name == "matmul" else ())
-        if device != "cpu":
+        op, K, N, dtype = f"numpy.{name}", ask.K, ask.N, ask.dtype
+        refuse_unknown(op, ask.settings, ("row",) if name == "matmul" else ())
+        if ask.device != "cpu":
             raise InputError(f"{op} runs on the CPU", "write --device cpu")
         if dtype == "bf16":
             raise InputError(f"{op}: NumPy has no bf16", "write --dtype f32 or f16")
@@ -53,10 +41,11 @@ class NumpySums:
                 raise InputError(f"{op} --M {M}: it gives one sum a call", "write --M 1")
             key["shape"] = f"x ({K},), w ({K},)"
             return CalledOp(op, K, 1, "products", dtype, dtype, _dot(dtype), key)
-        picked = spread(op, options, M, N)
+        picked = spread(op, ask.options, M, N)
         key["shape"] = f"x ({K},), w ({N}, {K})" if M == 1 else f"x ({M}, {K}), w ({N}, {K})"
         key["batch"] = picked.told
-        return CalledOp(op, K, N, "products", dtype, dtype, _matmul(dtype, picked), key)
+        call = _matmul(dtype, picked)
+        return CalledOp(op, K, N, "products", dtype, dtype, call, key, picked.batch)
 
 
 def _sum(dtype: str) -> Call:
@@ -81,7 +70,7 @@ def _matmul(dtype: str, batch: Spread) -> Call:
         xs, ws = narrow(needed(x), dtype), narrow(w, dtype)
         if batch.M == 1:
             return np.asarray(np.matmul(ws, xs), np.float32)
-        rows = np.ascontiguousarray(np.broadcast_to(xs, (batch.M, xs.size)))
+        rows = np.ascontiguousarray(np.broadcast_to(xs, (batch.M, xs.shape[-1])))
         return np.asarray(batch.pick(np.matmul(rows, ws.T)), np.float32)
 
     return call

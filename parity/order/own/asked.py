@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from parity.errors import InputError, ParityBug
 from parity.order.adapters.called import CalledOp, Floats
-from parity.order.sums import refuse_unknown
-from parity.order.tree import Format, Terms
+from parity.order.sums import Ask, refuse_unknown
+from parity.order.tree import Terms
 from parity.variants import VARIANTS, resolve, variant_mask
 
 Array = npt.NDArray[Any]
@@ -60,9 +60,11 @@ class Asked:
         rows: int,
         call: Callable[[Floats | None, Floats], Array],
         batch: str,
+        xs: int = 1,
     ) -> CalledOp:
-        """The op as a function of arrays; ``rows``: sums of one call."""
-        return CalledOp(self.name, self.K, rows, terms, "f32", "f32", call, self.told(batch))
+        """The op as a function of arrays; ``rows``: sums of one call; ``xs``: different x of it."""
+        key = self.told(batch)
+        return CalledOp(self.name, self.K, rows, terms, "f32", "f32", call, key, xs)
 
     @property
     def all_rows(self) -> str:
@@ -73,19 +75,18 @@ class Asked:
 def asked_of(
     family: str,
     name: str,
-    shape: tuple[int, int, int],
-    dtype: Format,
-    options: Mapping[str, str],
+    ask: Ask,
+    M: int,
     key: Mapping[str, str],
 ) -> Asked:
-    """What ``make`` was asked for, checked. ``shape``: K, N, M; the only option is ``variants``,
-    names joined by ``+``. InputError for what no op of the contract offers."""
+    """What ``make`` was asked for, checked. The only option is ``variants``, names joined
+    by ``+``. InputError for what no op of the contract offers."""
     op = f"{family}.{name}"
-    refuse_unknown(op, options, ("variants",))
-    if dtype != "f32":
-        raise InputError(f"{op}: --dtype {dtype}", "the contract's sums are f32")
-    plus = [one for one in options.get("variants", "").split("+") if one]
-    return Asked(op, *shape, resolve("exact", plus, (), op), key)
+    refuse_unknown(op, ask.settings, ("variants",))
+    if ask.dtype != "f32":
+        raise InputError(f"{op}: --dtype {ask.dtype}", "the contract's sums are f32")
+    plus = [one for one in ask.options.get("variants", "").split("+") if one]
+    return Asked(op, ask.K, ask.N, M, resolve("exact", plus, (), op), key)
 
 
 def unwritten(*shape: int) -> Floats:
@@ -94,8 +95,8 @@ def unwritten(*shape: int) -> Floats:
 
 
 def rows_of(x: Floats, count: int) -> Floats:
-    """``count`` times the same row."""
-    return np.ascontiguousarray(np.broadcast_to(x, (count, x.size)))
+    """``count`` times the same row, or the rows of x, which are as many."""
+    return np.ascontiguousarray(np.broadcast_to(x, (count, x.shape[-1])))
 
 
 def needed(x: Floats | None) -> Floats:

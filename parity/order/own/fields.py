@@ -1,7 +1,8 @@
 """Which sums make a field, as an engine of the contract runs them (contract 2, 3, 5).
 
 Elementary functions, quantisation and RoPE are no sums. What cannot be probed is left out: the sums
-of squares of q and k in Gated DeltaNet, whose eps is fixed, and the sums inside a softmax.
+of squares of q and k in Gated DeltaNet, whose eps is fixed, and l of attention, whose factors at
+the additions no probe sets.
 """
 
 from __future__ import annotations
@@ -90,6 +91,8 @@ class Made:
             tree = "router_tree" in self.variants
             rows, columns = ffn.router.shape
             yield self._own("router", "router_tree" if tree else "f32_matvec", columns, rows)
+        elif field == "topp":
+            yield self._own("softmax", "router_softmax", ffn.router.shape[0], 1)
         elif field == "gs" and ffn.shared_gate is not None:
             yield self._own("shared_gate", "f32_matvec", self.config.hidden, 1)
         elif field == "sh" and ffn.shared is not None:

@@ -30,7 +30,7 @@ def _product_rows(asked: Asked, launch: Launch, op: str, mask: int | None) -> Ca
             given["variants"] = mask
         return launch(op, given)["out"].T
 
-    return asked.called("products", asked.N, call, asked.all_rows)
+    return asked.called("products", asked.N, call, asked.all_rows, asked.M)
 
 
 def expert_f32_matvec(asked: Asked, launch: Launch) -> CalledOp:
@@ -46,7 +46,7 @@ def expert_f32_matvec(asked: Asked, launch: Launch) -> CalledOp:
         }
         return launch("expert_f32_matvec", given)["out"][:, 0].T
 
-    return asked.called("products", asked.N, call, asked.all_rows)
+    return asked.called("products", asked.N, call, asked.all_rows, asked.M)
 
 
 def combine(asked: Asked, launch: Launch) -> CalledOp:

@@ -8,6 +8,7 @@ from parity.errors import InputError
 from parity.order.adapters.called import CalledOp
 from parity.order.own.asked import Asked, Launch
 from parity.order.own.carried import CarriedOp
+from parity.order.own.denominators import router_softmax
 from parity.order.own.norms import headnorm, norm_tree, rmsnorm
 from parity.order.own.products import (
     combine,
@@ -37,6 +38,7 @@ OWN: Mapping[str, Callable[[Asked, Launch], OwnOp]] = {
     "combine_shared": combine_shared,
     "delta_mem": delta_mem,
     "delta_o": delta_o,
+    "router_softmax": router_softmax,
 }
 
 # The variants that each op takes (contract 5); an engine's others do nothing in it.
@@ -57,6 +59,7 @@ TAKES: Mapping[str, Set[str]] = {
     "combine_shared": {"fold_p"},
     "delta_mem": frozenset(),
     "delta_o": frozenset(),
+    "router_softmax": _EXPONENTIALS,
 }
 
 

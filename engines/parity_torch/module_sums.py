@@ -1,13 +1,13 @@
-"""The sums behind a field that can be probed: its ``nn.Linear`` modules, by shape and dtype.
+"""The sums behind a field that can be probed: its ``nn.Linear`` modules, by shape and dtype, and
+its RMS norms.
 
-Norms, attention, the delta rule and experts in one stacked tensor are not probed. The names are
-those that the engines of the contract give their sums (parity.order.own.fields).
+Attention, the delta rule, gated norms and experts in one stacked tensor are not probed. The names
+are those that the engines of the contract give their sums (parity.order.own.fields).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,18 +16,20 @@ from torch import nn
 from parity.order.adapters.called import CalledOp
 from parity.order.sums import Ask, SumAsk
 from parity_torch.maps import is_mapped
+from parity_torch.norm_sums import Running, inside, is_norm, norm_ask
 from parity_torch.sums import TorchSums
 
 if TYPE_CHECKING:
-    from parity.order.adapters.called import Floats
     from parity.order.tree import Format
 
-Running = Callable[[], AbstractContextManager[None]]
 # What a sum is called, and the module's path inside the layer; the first one that is there.
 _LAYER = {
+    "nrm": (("attn_norm", "input_layernorm"),),
+    "fnrm": (("ffn_norm", "post_attention_layernorm"),),
+    "knorm": (("k_norm", "self_attn.k_norm"),),
     "kraw": (("k_proj", "self_attn.k_proj"),),
     "v": (("v_proj", "self_attn.v_proj"),),
-    "qrope": (("q_proj", "self_attn.q_proj"),),
+    "qrope": (("q_proj", "self_attn.q_proj"), ("q_norm", "self_attn.q_norm")),
     "ores": (("o_proj", "self_attn.o_proj"), ("out_proj", "linear_attn.out_proj")),
     "qkv": (("qkv_proj", "linear_attn.in_proj_qkv"), ("qkv_proj", "linear_attn.in_proj_qkvz")),
     "z": (("z_proj", "linear_attn.in_proj_z"), ("z_proj", "linear_attn.in_proj_qkvz")),
@@ -39,22 +41,29 @@ _LAYER = {
     "gs": (("shared_gate", "mlp.shared_expert_gate"),),
     "sh": tuple((f"shared.{n}", f"mlp.shared_expert.{n}_proj") for n in ("gate", "up", "down")),
 }
-_OUTER = {"logits": (("lm_head", "lm_head"),)}
+_OUTER = {
+    "logits": (("lm_head", "lm_head"),),
+    "final_normed": (("final_norm", "model.norm"),),
+}
+_HEADS = {"q_norm": "num_attention_heads", "k_norm": "num_key_value_heads"}
 
 
-def linear_sums(
+def module_sums(
     module: nn.Module, field: str, layer: int | None, rows: int, running: Running
 ) -> Sequence[SumAsk]:
-    """The linears behind ``field`` in a forward of ``rows`` rows, run inside ``running()``."""
+    """The sums behind ``field`` in a forward of ``rows`` rows, run inside ``running()``."""
     owner = module if layer is None else _layer(module, layer)
     if owner is None:
         return ()
-    found: dict[str, nn.Linear] = {}
+    found: dict[str, SumAsk] = {}
     for what, path in _paths(module, field, layer):
         part = _module(owner, path)
         if isinstance(part, nn.Linear):
-            found.setdefault(what, part)
-    return tuple(_ask(what, part, rows, running) for what, part in found.items())
+            found.setdefault(what, _ask(what, part, rows, running))
+        elif part is not None and is_norm(part):
+            heads = getattr(getattr(module, "config", None), _HEADS.get(what, ""), 1)
+            found.setdefault(what, norm_ask(what, part, rows * heads, running))
+    return tuple(found.values())
 
 
 def _paths(module: nn.Module, field: str, layer: int | None) -> Iterator[tuple[str, str]]:
@@ -85,20 +94,12 @@ def _ask(what: str, part: nn.Linear, rows: int, running: Running) -> SumAsk:
     ask = Ask("torch.linear", K, N, dtype, weight.device.type)
 
     def opened() -> CalledOp:
-        shape: dict[str, Any] = {"K": K, "N": N, "M": rows, "dtype": dtype, "options": {}}
         with running():
-            op = TorchSums().make("linear", device=weight.device.type, **shape)
-        return replace(op, call=_inside(op, running))
+            op = TorchSums().make("linear", ask, rows)
+
+        return replace(op, library=inside(op.library, running))
 
     return SumAsk(what, ask, rows, opened)
-
-
-def _inside(op: CalledOp, running: Running) -> Callable[[Floats | None, Floats], Any]:
-    def call(x: Floats | None, w: Floats) -> Any:
-        with running():
-            return op.call(x, w)
-
-    return call
 
 
 _FORMATS: dict[str, Format] = {

@@ -1,4 +1,4 @@
-"""The denominator of ``torch.softmax``: a sum of exponentials that the op makes itself.
+"""The denominator of a softmax: a sum of exponentials that the op makes itself.
 
 The largest score of a row is subtracted, so the terms are 1 and what is below it, and the output at
 the largest score is 1 / S. Which two of three terms meet first is seen by scores near -24 ln 2: one
@@ -9,8 +9,7 @@ the output is that term: so all scores of noise lie there, and a table tells the
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -18,19 +17,21 @@ import numpy.typing as npt
 
 from parity.errors import ParityBug
 from parity.order.adapters.called import CalledOp, Floats
+from parity.order.own.asked import Asked, Launch, unwritten
 
 LEVELS = 16  # different scores of noise, from exp(-17.5) = 0.84 * 2^-25 downward
 SCORES = -(17.5 + np.arange(LEVELS) / 8).astype(np.float32)
 LESS = 2.0**-10  # by which a term is less than asked: two to the -24 is a tie
-Softmax = Callable[[Floats], Floats]  # scores (rows, n) to weights
 
 
 @dataclass
 class SoftmaxOp(CalledOp):
-    """``run``: 1 / S of rows whose scores noise chooses; ``Telling``, ``Finishing``, ``Exceeding``
-    of ``parity.order.op``. ``softmax``: at the op's true shape, all rows."""
+    """1 / S of rows whose scores noise chooses; ``Telling``, ``Finishing``, ``Exceeding`` of
+    ``parity.order.op``. ``call``: the softmax of scores, at the op's true shape, all rows."""
 
-    softmax: Softmax = field(kw_only=True, repr=False)
+    def run(self, x: Floats | None, w: Floats) -> Floats:
+        """1 / S of each row of w, (any number, n): the output at its largest score."""
+        return at_largest(self.called(None, noise_scores(w)), w)
 
     def finish(self, sums: Floats) -> Floats:
         """The output at the largest score."""
@@ -43,11 +44,8 @@ class SoftmaxOp(CalledOp):
         largest = np.abs(w).max(axis=1, initial=0).astype(np.float64)
         if (largest**2 != big).any():
             raise ParityBug(f"{self.name}: {big} is not the largest term")
-
-        def below_one(_: Floats | None, part: Floats) -> npt.NDArray[np.bool_]:
-            return at_largest(self.softmax(_in_proportion(part)), part) < 1
-
-        return replace(self, call=below_one).run(None, w)
+        below: npt.NDArray[np.bool_] = at_largest(self.called(None, _in_proportion(w)), w) < 1
+        return below
 
     def terms_of(self, w: Floats) -> Floats:
         """What ``run`` adds for the weights w, (rows, n)."""
@@ -66,9 +64,26 @@ class SoftmaxOp(CalledOp):
             scores = np.full((self.n, self.n), -np.inf, np.float32)
             scores[places, places] = SCORES[level]
             scores[places, (places + 1) % self.n] = 0
-            made = replace(self, call=lambda _, part: self.softmax(part)).run(None, scores)
-            found[level] = made[places, places]
+            found[level] = self.called(None, scores)[places, places]
         return found
+
+
+def router_softmax(asked: Asked, launch: Launch) -> SoftmaxOp:
+    """Contract 2: the sum over all K experts, every one of which is chosen."""
+
+    def softmax(_: None, scores: Floats) -> Floats:
+        shape = (asked.M, asked.K)
+        given = {
+            "ids": np.full(shape, -1, np.int32),
+            "probs": unwritten(*shape),
+            **{"logits": scores, "norm": False, "variants": asked.mask},
+        }
+        found, weights = launch("router_topk", given), unwritten(*shape)
+        np.put_along_axis(weights, found["ids"].astype(np.intp), found["probs"], axis=1)
+        return weights
+
+    key = asked.told(asked.all_rows)
+    return SoftmaxOp(asked.name, asked.K, asked.M, "values", "f32", "f32", softmax, key)
 
 
 def noise_scores(w: Floats) -> Floats:
