@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from parity_cuda.backend import Buffer
+from parity_cuda.ops import scratch_width
 from parity_cuda.rows import Rows
 from parity_cuda.state import Parts, append_rows
 from parity_cuda.weights import Attention
@@ -31,7 +32,7 @@ def attention_layer(
     normed = rows.headnorm("qnorm", query, weights.q_norm)
     turned = _turn(rows, "qturned", normed, freq)
     rows.show(number, "qrope", turned)
-    attn = _attend(rows, turned, parts)
+    attn = attend(rows, turned, _query8(rows, turned, parts), parts)
     rows.show(number, "attn", attn)
     if gate is not None:
         plain, attn = attn, rows.f32("gated", config.n_q, config.head_dim)
@@ -75,18 +76,32 @@ def _store(rows: Rows, number: int, part: str, x: Buffer, parts: Parts) -> None:
     append_rows(rows.ops.backend, parts[f"{part}s"], scales, rows.place)
 
 
-def _attend(rows: Rows, q: Buffer, parts: Parts) -> Buffer:
-    """Row m of the query over rows 0 .. pos + m of the cache (contract 1.8)."""
+def attend(rows: Rows, q: Buffer, q8: tuple[Buffer, Buffer] | None, parts: Parts) -> Buffer:
+    """Row m of the query over rows 0 .. pos + m of the cache (contract 1.8). q: (M, n_q, hd) f32;
+    q8: its int8 form and scales, None where the cache is f32."""
     config = rows.config
     out, scale = rows.f32("attn", *q.shape[1:]), np.float32(config.sm_scale)
-    scores = rows.pool.take_shared("scores", rows.count, (config.n_q, rows.positions), np.float32)
+    room = (config.n_q, scratch_width(rows.positions))
+    scores = rows.pool.take_shared("scores", rows.count, room, np.float32)
     last = (scale, rows.place, rows.variants, scores)
-    if "ks" not in parts:
+    if q8 is None:
         rows.ops.attention_f32(out, q, parts["k"], parts["v"], *last)
-        return out
-    q8 = rows.pool.take("q8", rows.count, q.shape[1:], np.int8)
-    q_scale = rows.f32("q_scale", config.n_q)
-    rows.ops.quant8(q8, q_scale, q, rows.variants)
-    cached = (parts["k"], parts["ks"], parts["v"], parts["vs"])
-    rows.ops.attention_int8(out, q8, q_scale, *cached, *last)
+    else:
+        cached = (parts["k"], parts["ks"], parts["v"], parts["vs"])
+        rows.ops.attention_int8(out, q8[0], q8[1], *cached, *last)
     return out
+
+
+def query8(rows: Rows) -> tuple[Buffer, Buffer]:
+    """Room for the query's int8 form (M, n_q, hd) and its scales (M, n_q)."""
+    config = rows.config
+    q8 = rows.pool.take("q8", rows.count, (config.n_q, config.head_dim), np.int8)
+    return q8, rows.f32("q_scale", config.n_q)
+
+
+def _query8(rows: Rows, q: Buffer, parts: Parts) -> tuple[Buffer, Buffer] | None:
+    if "ks" not in parts:
+        return None
+    q8, scale = query8(rows)
+    rows.ops.quant8(q8, scale, q, rows.variants)
+    return q8, scale

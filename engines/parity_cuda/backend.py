@@ -18,11 +18,13 @@ Recorded = Any  # what a backend makes of a record; only that backend can replay
 
 class Backend(Protocol):
     """One device, opened, with the kernels loaded. ``counts``: launches by kernel name, those of a
-    replay included. ``graph``: whether steps are recorded and replayed. ``processors``: blocks that
-    run side by side, or so."""
+    replay included. ``graph``: whether steps are recorded and replayed. ``fuse``: whether steps of
+    one row are fused launches where they can be. ``processors``: blocks that run side by side, or
+    so."""
 
     counts: Counter[str]
     graph: bool
+    fuse: bool
     processors: int
 
     def info(self) -> Mapping[str, str]:
@@ -68,8 +70,11 @@ class Backend(Protocol):
         block: int | tuple[int, ...],
         args: Sequence[Any],
         shared: int = 0,
+        *,
+        overlap: bool = False,
     ) -> None:
-        """Launch one kernel; arrays pass their address, NumPy scalars their value."""
+        """Launch one kernel; arrays pass their address, NumPy scalars their value. ``overlap``: it
+        may start before the launch ahead has ended (``overlap.cuh``: it waits by itself)."""
         ...
 
     def record(self, run: Callable[[], None]) -> Recorded:

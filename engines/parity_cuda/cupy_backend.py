@@ -14,9 +14,11 @@ from parity.errors import NotRunError, ParityBug
 from parity.model.checks import check_options
 from parity.protocol import EngineSettings
 from parity_cuda import nvrtc
-from parity_cuda.graph import GRAPH, wants_graph
+from parity_cuda.graph import FUSE, GRAPH, LAUNCHES, launches, switch
+from parity_cuda.programmatic import Programmatic, open_programmatic
 from parity_cuda.sources import kernel_sources, sources_digest
 
+OVERLAP = "overlap"
 DEVICE_TO_DEVICE = 3  # cudaMemcpyKind
 FREE_SHARED = 48 * 1024  # bytes of dynamic shared memory that a kernel gets without asking
 
@@ -49,8 +51,10 @@ class CupyBackend:
     """Device 0, or the one of CUDA_VISIBLE_DEVICES."""
 
     def __init__(self, settings: EngineSettings, sources: Mapping[str, str] | None = None) -> None:
-        check_options("cuda", settings.options, (GRAPH,))
-        self.graph = wants_graph("cuda", settings.options, default=True)
+        check_options("cuda", settings.options, (GRAPH, FUSE, OVERLAP))
+        self.graph = switch("cuda", settings.options, GRAPH, default=True)
+        self.fuse = switch("cuda", settings.options, FUSE, default=True)
+        overlap = switch("cuda", settings.options, OVERLAP, default=True)
         self._cupy = open_cupy()
         texts = kernel_sources() if sources is None else dict(sources)
         device = self._cupy.cuda.Device()
@@ -66,6 +70,8 @@ class CupyBackend:
         self._stream = _stream(self._cupy)
         self._stream.use()
         self._recording: Counter[str] | None = None
+        arch = int(device.compute_capability)
+        self._programmatic = open_programmatic(arch) if overlap else "not asked for"
 
     def info(self) -> Mapping[str, str]:
         """Device, driver and compiler."""
@@ -81,6 +87,7 @@ class CupyBackend:
             COMPILED: self._code[:16],
             PACKAGES: packages(("cupy",)),
             "emulated": "no",
+            LAUNCHES: launches(self.fuse, self._overlap()),
         }
 
     def free_bytes(self) -> int | None:
@@ -130,8 +137,10 @@ class CupyBackend:
         block: int | tuple[int, ...],
         args: Sequence[Any],
         shared: int = 0,
+        *,
+        overlap: bool = False,
     ) -> None:
-        """Launch on the engines' stream."""
+        """Launch on the engines' stream; to overlap, where the driver can."""
         function = self._functions.get(kernel)
         if function is None:
             function = self._functions[kernel] = self._module.get_function(kernel)
@@ -140,6 +149,10 @@ class CupyBackend:
         counts = self.counts if self._recording is None else self._recording
         counts[kernel] += 1
         shape = block if isinstance(block, tuple) else (block,)
+        if overlap and isinstance(self._programmatic, Programmatic):
+            handles = (function.kernel.ptr, self._stream.ptr)
+            self._programmatic.launch(*handles, grid, shape, args, shared)
+            return
         function(tuple(grid), shape, tuple(args), shared_mem=shared)
 
     def record(self, run: Callable[[], None]) -> tuple[Any, Counter[str]]:
@@ -159,6 +172,10 @@ class CupyBackend:
         graph, launches = recorded
         graph.launch(self._stream)
         self.counts += launches
+
+    def _overlap(self) -> str:
+        none = self._programmatic if isinstance(self._programmatic, str) else ""
+        return f"no overlap: {none}" if none else "overlapping"
 
     def _refuse_in_record(self, what: str) -> None:
         if self._recording is not None:

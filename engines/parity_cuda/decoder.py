@@ -13,15 +13,16 @@ from parity.model.layers import Gdn, head, layer, matrix
 from parity_cuda.attention_layer import attention_layer
 from parity_cuda.backend import Backend, Buffer
 from parity_cuda.ffn_layer import ffn_layer
+from parity_cuda.fused import layers as fused_layers
 from parity_cuda.gdn_layer import gdn_layer
 from parity_cuda.ops import Ops
 from parity_cuda.pool import Pool
 from parity_cuda.products import embedding, matvec
 from parity_cuda.rows import Rows
-from parity_cuda.state import State
+from parity_cuda.state import Parts, State
 from parity_cuda.tap import Tap
 from parity_cuda.tuning import kept_tuning
-from parity_cuda.weights import Tensors, rates
+from parity_cuda.weights import Layer, Tensors, rates
 
 
 class Decoder:
@@ -56,10 +57,12 @@ class Decoder:
         """Hand over the tokens of the next forward, and the position of the first."""
         self.backend.write(self.given[: 1 + len(tokens)], np.array([pos, *tokens], np.int32))
 
-    def forward(self, count: int, pos: int, state: State, tap: Tap, logits: Buffer) -> None:
+    def forward(
+        self, count: int, pos: int, state: State, tap: Tap, logits: Buffer, fused: bool
+    ) -> None:
         """``count`` rows at pos .. pos + count - 1, the tokens that ``feed`` was given; advances
         ``state`` and writes logits (count, vocab). ``pos`` names what the tap is offered; kernels
-        read it on the device."""
+        read it on the device. ``fused``: as few launches, of one row (``parity_cuda.fused``)."""
         config, place = self.config, self.given[:1]
         pool = self.one if count == 1 else self.many
         rows = Rows(config, self.variants, self.ops, pool, tap, pos, place, count, self.positions)
@@ -67,15 +70,33 @@ class Decoder:
         embedding(self.ops, x, self.embed, self.given[1 : 1 + count])
         for number in range(config.layers):
             pool.layer = number
-            x = self._layer(rows, number, x, state)
+            x = self._layer(rows, number, x, state.layers[number], fused)
         pool.layer = None
-        normed = rows.norm("nrm", x, self.final_norm)
-        rows.show(None, "final_normed", normed)
-        matvec(self.ops, logits, self.lm_head, normed, self.variants)
+        self._head(rows, x, logits, fused)
+
+    def _head(self, rows: Rows, x: Buffer, logits: Buffer, fused: bool) -> None:
+        if fused:
+            normed = rows.f32("nrm", self.config.hidden)
+            fused_layers.output_head(rows, self.final_norm, self.lm_head, x, normed, logits)
+            rows.show(None, "final_normed", normed)
+        else:
+            normed = rows.norm("nrm", x, self.final_norm)
+            rows.show(None, "final_normed", normed)  # which may put another value in its place
+            matvec(self.ops, logits, self.lm_head, normed, self.variants)
         rows.show(None, "logits", logits)
 
-    def _layer(self, rows: Rows, number: int, x: Buffer, state: State) -> Buffer:
-        weights, parts = self.layers[number], state.layers[number]
+    def _layer(self, rows: Rows, number: int, x: Buffer, parts: Parts, fused: bool) -> Buffer:
+        """Fused where that is asked for and known, half by half; else op by op."""
+        weights, ores, out = self.layers[number], None, None
+        if fused:
+            ores = fused_layers.mixer_layer(rows, number, weights, x, parts, self.inv_freq)
+        if ores is None:
+            ores = self._mixer(rows, number, weights, x, parts)
+        if fused:
+            out = fused_layers.ffn_layer(rows, number, weights, ores)
+        return self._ffn(rows, number, weights, ores) if out is None else out
+
+    def _mixer(self, rows: Rows, number: int, weights: Layer, x: Buffer, parts: Parts) -> Buffer:
         nrm = rows.norm("nrm", x, weights.attn_norm)
         rows.show(number, "nrm", nrm)
         if isinstance(weights.mixer, Gdn):
@@ -85,6 +106,9 @@ class Decoder:
         ores = rows.f32("ores", self.config.hidden)
         self.ops.add(ores, x, mixed)
         rows.show(number, "ores", ores)
+        return ores
+
+    def _ffn(self, rows: Rows, number: int, weights: Layer, ores: Buffer) -> Buffer:
         fnrm = rows.norm("fnrm", ores, weights.ffn_norm)
         rows.show(number, "fnrm", fnrm)
         x = ffn_layer(rows, number, weights.ffn, ores, fnrm)

@@ -15,11 +15,11 @@ from parity.model.checks import check_options
 from parity.model.memory import free_bytes
 from parity.protocol import EngineSettings
 from parity_cuda.emu import EmuModule, Schedule, build_module, find_compiler
-from parity_cuda.graph import GRAPH, wants_graph
+from parity_cuda.graph import FUSE, GRAPH, LAUNCHES, launches, switch
 from parity_cuda.sources import kernel_sources, sources_digest
 
 BUILDING = "building the emulated kernels (first run on this machine, about 10 s)"
-OPTIONS = ("ascending", "descending", "shuffled", "threads", GRAPH)
+OPTIONS = ("ascending", "descending", "shuffled", "threads", GRAPH, FUSE)
 Work = list[tuple[str, Callable[[], None]]]  # the kernel's name, or nothing, and what to do
 
 
@@ -31,7 +31,8 @@ class EmuBackend:
     def __init__(self, settings: EngineSettings, sources: Mapping[str, str] | None = None) -> None:
         self.counts: Counter[str] = Counter()
         self._schedule = schedule_of(settings.options)
-        self.graph = wants_graph("emu", settings.options, default=False)
+        self.graph = switch("emu", settings.options, GRAPH, default=False)
+        self.fuse = switch("emu", settings.options, FUSE, default=True)
         # A block has to be paid for thread by thread: few that do much, as on a tiny device.
         self.processors = 1
         texts = kernel_sources() if sources is None else dict(sources)
@@ -57,6 +58,7 @@ class EmuBackend:
             COMPILED: self._built.code[:16],
             PACKAGES: packages(),
             "emulated": "yes",
+            LAUNCHES: launches(self.fuse),
             "schedule": f"{self._schedule.order} seed {self._schedule.seed}",
         }
 
@@ -103,8 +105,10 @@ class EmuBackend:
         block: int | tuple[int, ...],
         args: Sequence[Any],
         shared: int = 0,
+        *,
+        overlap: bool = False,
     ) -> None:
-        """Run all blocks of one launch."""
+        """Run all blocks of one launch: nothing overlaps here."""
         shape = block if isinstance(block, tuple) else (block,)
         given = (kernel, tuple(grid), shape, tuple(args), shared)
         self._do(kernel, partial(self._module.launch, *given, schedule=self._schedule))

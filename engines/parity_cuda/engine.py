@@ -19,7 +19,7 @@ from parity.protocol import EngineSettings, Plan, Step
 from parity.variants import TIERS, VARIANTS, variant_mask
 from parity_cuda.backend import Backend, Buffer
 from parity_cuda.decoder import Decoder
-from parity_cuda.graph import Graphs
+from parity_cuda.graph import Graphs, moves
 from parity_cuda.own_functions import own_values
 from parity_cuda.selftest import check_arithmetic
 from parity_cuda.sources import require_loaded_sources
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class DeviceEngine:
-    """CUDA kernels on one backend, launched one op at a time or as recorded steps."""
+    """CUDA kernels on one backend: op by op or fused, launched one by one or as recorded steps."""
 
     name: ClassVar[str]
     place: ClassVar[str] = DEVICE  # where models are held
@@ -113,10 +113,11 @@ class DeviceEngine:
 
     def _forward(self, tokens: Sequence[int], plan: Plan | None) -> list[Step]:
         rows, pos = len(tokens), self.length
+        fused = self.backend.fuse and rows == 1 and not moves(plan)
 
         def forward(tap: Tap) -> None:
             logits = self._arena.logits(rows)
-            self._decoder.forward(rows, pos, self._state, tap, logits)
+            self._decoder.forward(rows, pos, self._state, tap, logits, fused)
 
         self._decoder.feed(tokens, pos)
         steps = self._graphs.steps(rows, plan, pos, forward)

@@ -15,26 +15,36 @@ from parity_cuda.backend import Backend, Recorded
 from parity_cuda.digests import Table
 from parity_cuda.tap import Arena, Slot, Tap
 
-GRAPH = "graph"
+GRAPH, FUSE = "graph", "fuse"  # options
+LAUNCHES = "launches"  # of a header
 Kind = tuple[int, frozenset[str] | None, int, int]
 Forward = Callable[[Tap], None]
 
 
-def wants_graph(engine: str, options: Mapping[str, str], *, default: bool) -> bool:
-    """Whether ``@graph=on`` or ``@graph=off`` asks for recorded steps."""
-    given = options.get(GRAPH, "on" if default else "off")
+def switch(engine: str, options: Mapping[str, str], name: str, *, default: bool) -> bool:
+    """Whether ``@name=on`` or ``@name=off`` stands among an engine's options."""
+    given = options.get(name, "on" if default else "off")
     if given not in ("on", "off"):
-        raise InputError(f"{engine}@{GRAPH}={given}: not on or off", f"write {engine}@{GRAPH}=off")
+        raise InputError(f"{engine}@{name}={given}: not on or off", f"write {engine}@{name}=off")
     return given == "on"
 
 
+def launches(fuse: bool, overlap: str = "") -> str:
+    """How steps of one row are launched, for the header."""
+    how = "fused" if fuse else "op by op"
+    return f"{how}, {overlap}" if fuse and overlap else how
+
+
+def moves(plan: Plan | None) -> bool:
+    """Whether a step under this plan changes a value on its way: then it must go op by op."""
+    special = () if plan is None else (plan.inject, plan.replace, plan.borrow, plan.places)
+    return any(each is not None for each in special)
+
+
 def repeats(plan: Plan | None) -> bool:
-    """Whether every step under this plan does the same: it moves, replaces, keeps and traces
-    nothing, and reports the same fields at every position."""
-    if plan is None:
-        return True
-    special = (plan.inject, plan.replace, plan.borrow, plan.places)
-    return all(each is None for each in special) and not plan.tensors and not plan.trace
+    """Whether every step under this plan does the same: it moves, keeps and traces nothing, and
+    reports the same fields at every position."""
+    return plan is None or not (moves(plan) or plan.tensors or plan.trace)
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,19 @@ import numpy as np
 
 from parity.errors import ParityBug
 from parity_cuda.backend import Backend, Buffer
-from parity_cuda.tuning import EXPERT_THREADS, Q4_THREADS, Tuning
+from parity_cuda.many_shapes import LAUNCH_ROWS
+from parity_cuda.row_shapes import fits_row
+from parity_cuda.tuning import EXPERT_THREADS, Tuning
 
 THREADS = 64  # per block, for kernels where one thread owns one element
 NORM_THREADS = 256
 WARP = 32
-LAUNCH_ROWS = 8  # most rows of inputs in one block of a projection
-ATTEND_THREADS, DIMS = 320, 32  # attention.cuh
-SCORE_KEYS, SCORE_WARPS = 32, 8
-SCORE_BLOCKS = 64  # of one KV head: more keys are taken in turn
+DIMS, TILE_KEYS, GROUPS, MAKERS = 32, 128, 3, 12  # attention.cuh
+KEY_ROW = 3 * (TILE_KEYS + 4) + 4  # floats of a KeyRow
+MOST_CHAINS, MOST_PARTS = 8, 4  # threads and shared memory of a block
+LONE_WARPS = 18  # of a block with one chain: it has a scheduler to itself
+SCORE_KEYS, SCORE_WARPS, SCORE_ROWS = 32, 8, 8  # attention_scores.cuh
+SCORE_BLOCKS = 256  # of one KV head: more keys are taken in turn
 COLUMNS = 16  # delta_step.cu
 
 
@@ -73,29 +77,36 @@ class Ops:
         self.backend.launch("norm_tree", (rows,), NORM_THREADS, args, shared=4 * padded(d))
 
     def q4_matvec(self, out: Buffer, d: Buffer, qs: Buffer, x: Buffer, variants: int) -> None:
-        """Contract 1.3. More than one row: ``q4_matvec_rows``."""
+        """Contract 1.3. More than one row, or more columns than one launch takes:
+        ``q4_matvec_rows``."""
         rows, nb = d.shape
         args = [out, d, qs, x, _int(variants), _int(rows), _int(nb)]
-        shape = self.tuning.q4(rows, nb, x.shape[0], variants)
-        args.append(_int(shape.tile))
-        if x.shape[0] > 1:
-            grid = (shape.blocks, -(-x.shape[0] // LAUNCH_ROWS))
-            args.append(_int(x.shape[0]))
-            self.backend.launch("q4_matvec_rows", grid, Q4_THREADS, args, shared=shape.shared)
+        if x.shape[0] == 1 and fits_row(nb):
+            one = self.tuning.row(rows, nb, variants)
+            args.append(_int(one.tile))
+            self.backend.launch("q4_matvec", (one.blocks,), one.threads, args, shared=one.shared)
             return
-        self.backend.launch("q4_matvec", (shape.blocks,), Q4_THREADS, args, shared=shape.shared)
+        shape = self.tuning.q4(rows, nb, x.shape[0], variants)
+        grid = (shape.blocks, -(-x.shape[0] // LAUNCH_ROWS))
+        args += [_int(shape.tile), _int(shape.window), _int(shape.buffers), _int(x.shape[0])]
+        self.backend.launch("q4_matvec_rows", grid, shape.threads, args, shared=shape.shared)
 
     def f32_matvec(self, out: Buffer, w: Buffer, x: Buffer, variants: int) -> None:
         """Contract 1.5. More than one row: ``f32_matvec_rows``."""
         rows, cols = w.shape
         last = [_int(variants), _int(rows), _int(cols)]
-        kernel = "f32_matvec_rows" if x.shape[0] > 1 else "f32_matvec"
+        if x.shape[0] == 1:
+            one, block = self.tuning.f32(rows, cols, 1), (WARP, 2)
+            args = [out, w, x, *last]
+            self.backend.launch("f32_matvec", (one.blocks,), block, args, shared=one.shared)
+            return
         for m in range(0, x.shape[0], LAUNCH_ROWS):
             part, given = out[m : m + LAUNCH_ROWS], x[m : m + LAUNCH_ROWS]
-            shape = self.tuning.f32(rows, cols, given.shape[0])
-            block = (WARP, given.shape[0] + 1)
-            args = [part, w, given, *last]
-            self.backend.launch(kernel, (shape.blocks,), block, args, shared=shape.shared)
+            count = given.shape[0]
+            many = self.tuning.f32_many(rows, cols, count)
+            args = [part, w, given, *last, _int(count)]
+            grid = (many.blocks,)
+            self.backend.launch("f32_matvec_rows", grid, many.threads, args, shared=many.shared)
 
     def router_tree(self, out: Buffer, w: Buffer, x: Buffer) -> None:
         """Contract 5, the router's products by tree."""
@@ -143,12 +154,12 @@ class Ops:
         variants: int,
         scratch: Buffer,
     ) -> None:
-        """Contract 1.8. scratch: (M, n_q, at least pos + M) f32, for the scores."""
+        """Contract 1.8. scratch: (M, n_q, at least scratch_width(pos + M)) f32, for the scores."""
         given = [scratch, q, q_scale, k, k_scale, sm_scale, pos]
-        self._scores("attention_int8_scores", given, q, k, scratch, q.shape[2] + 16)
-        last = _attention_sizes(q, k, scratch)
-        args = [out, q, q_scale, k, k_scale, v, v_scale, sm_scale, pos, _int(variants), *last]
-        self.backend.launch("attention_int8", _attention_grid(q), ATTEND_THREADS, args)
+        hd = q.shape[2]
+        self._scores("attention_int8_scores", given, q, k, scratch, hd + 16, hd)
+        cached = [q, q_scale, k, k_scale, v, v_scale, sm_scale, pos, _int(variants)]
+        self._chains("attention_int8", out, cached, k, scratch)
 
     def attention_f32(
         self,
@@ -163,21 +174,44 @@ class Ops:
     ) -> None:
         """Contract 1.8, f32 form. scratch as above."""
         given = [scratch, q, k, sm_scale, pos]
-        self._scores("attention_f32_scores", given, q, k, scratch, 4 * (q.shape[2] + 7))
-        last = _attention_sizes(q, k, scratch)
-        args = [out, q, k, v, sm_scale, pos, _int(variants), *last]
-        self.backend.launch("attention_f32", _attention_grid(q), ATTEND_THREADS, args)
+        hd = q.shape[2]
+        self._scores("attention_f32_scores", given, q, k, scratch, 4 * (hd + 7), 4 * hd)
+        self._chains("attention_f32", out, [q, k, v, sm_scale, pos, _int(variants)], k, scratch)
 
     def _scores(
-        self, kernel: str, given: list[Any], q: Buffer, k: Buffer, scratch: Buffer, key_bytes: int
+        self,
+        kernel: str,
+        given: list[Any],
+        q: Buffer,
+        k: Buffer,
+        scratch: Buffer,
+        key_bytes: int,
+        query_bytes: int,
     ) -> None:
         """The scores of all keys, K read once; the grid is made for as many as scratch can hold."""
         rows, heads, hd = q.shape
-        n_kv = _groups(heads, k)
-        grid = (min(-(-scratch.shape[2] // SCORE_KEYS), SCORE_BLOCKS), n_kv)
-        sizes = [_int(rows), _int(scratch.shape[2]), _int(heads), _int(hd)]
-        block, shared = (WARP, SCORE_WARPS), SCORE_KEYS * key_bytes
-        self.backend.launch(kernel, grid, block, [*given, *sizes], shared=shared)
+        n_kv, wide = _groups(heads, k), scratch.shape[2]
+        room = wide * SCORE_KEYS // (SCORE_KEYS + 1)
+        blocks = min(_over(room, SCORE_KEYS), SCORE_BLOCKS)
+        grid = (blocks, n_kv, _over(rows, SCORE_ROWS))
+        sizes = [_int(rows), _int(wide), _int(heads), _int(hd)]
+        shared = SCORE_KEYS * key_bytes + SCORE_ROWS * heads // n_kv * (query_bytes + 4)
+        block = (WARP, SCORE_WARPS)
+        self.backend.launch(kernel, grid, block, [*given, *sizes], shared=shared, overlap=True)
+
+    def _chains(
+        self, kernel: str, out: Buffer, given: list[Any], k: Buffer, scratch: Buffer
+    ) -> None:
+        """Maxima, weights and sums over the scores of the launch before."""
+        rows, heads, hd = out.shape
+        deal, every = chains(rows, heads, _over(hd, DIMS), self.tuning.processors)
+        grid = (_over(_over(hd, DIMS), every), heads, _over(rows, deal))
+        tile = every * TILE_KEYS * DIMS + deal * KEY_ROW
+        warps = deal * every + 1 + MAKERS if deal * every > 1 else LONE_WARPS
+        sizes = [_int(rows), _int(scratch.shape[2]), _int(_groups(heads, k)), _int(hd)]
+        args = [out, *given, scratch, *sizes]
+        shared = 4 * (GROUPS * tile + deal)
+        self.backend.launch(kernel, grid, WARP * warps, args, shared=shared, overlap=True)
 
     def add(self, out: Buffer, a: Buffer, b: Buffer) -> None:
         """Contract 2, the residual."""
@@ -215,7 +249,7 @@ class Ops:
         tokens, ranks = ids.shape
         last = [_int(variants), _int(rows), _int(nb), _int(q.shape[1])]
         args = [out, d, qs, ids, probs, q, s_a, *last]
-        shape = self.tuning.expert(rows, nb)
+        shape = self.tuning.expert(rows, nb, tokens, ranks)
         grid = (shape.blocks, ranks, tokens)
         self.backend.launch("expert_matvec", grid, EXPERT_THREADS, args, shared=shape.shared)
 
@@ -338,11 +372,23 @@ def _groups(heads: int, k: Buffer) -> int:
     return n_kv
 
 
-def _attention_grid(q: Buffer) -> tuple[int, int, int]:
-    rows, heads, hd = q.shape
-    return -(-hd // DIMS), heads, rows
+def scratch_width(keys: int) -> int:
+    """Floats of scratch for the scores of ``keys`` keys: each, and a maximum for each 32."""
+    return keys + _over(keys, SCORE_KEYS)
 
 
-def _attention_sizes(q: Buffer, k: Buffer, scratch: Buffer) -> list[Any]:
-    heads, hd = q.shape[1:]
-    return [scratch, _int(scratch.shape[2]), _int(_groups(heads, k)), _int(hd)]
+def chains(rows: int, heads: int, parts: int, processors: int) -> tuple[int, int]:
+    """Rows and parts (32 dimensions) of a block of chains. Rows share values, parts share weights;
+    parts are put together only where a device could not run all blocks at once."""
+    deal, every = _over(rows, _over(rows, MOST_CHAINS)), 1
+    blocks = _over(rows, deal) * heads
+    while every < min(parts, MOST_PARTS) and blocks * _over(parts, every) > processors:
+        if deal * (every + 1) > MOST_CHAINS:
+            break
+        every += 1
+    return deal, every
+
+
+def _over(count: int, by: int) -> int:
+    """Rounded up."""
+    return -(-count // by)

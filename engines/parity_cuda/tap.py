@@ -1,13 +1,13 @@
 """The tap of the device engine: values are hashed where they lie, in one launch at a step's end;
 the digests come back with the logits in the step's one copy to the host.
 
-A value stays where it lies until the end of the step (pool.py); one that is changed in place is
-copied into an arena first.
+A value stays where it lies until the end of the step (pool.py); one that a later row changes in
+place is copied into an arena first.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,7 +28,7 @@ Result = tuple[int, int, int]  # hash, count of what is not finite, index of the
 ALIGN = 16
 ITEM_BYTES = {"f32": 4, "int32": 4, "int8": 1}
 NUMPY_TYPES = {"f32": np.float32, "int32": np.int32, "int8": np.int8}
-STATE = ("hist", "s")  # changed in place by the rows that follow
+STATE = ("hist", "s")  # offered as ``passing``: room is made for them
 
 
 def aligned(count: int) -> int:
@@ -62,12 +62,12 @@ class Arena:
         self.backend, self.config = backend, config
         self.version = 0
         self._written = b""
-        self._needed: dict[tuple[frozenset[str], bool], tuple[int, int]] = {}
+        self._needed: dict[tuple[frozenset[str], bool, bool], tuple[int, int]] = {}
         self._room = {"values": -1, "keys": -1, "rows": 0, "table": -1, "work": -1}
 
     def prepare(self, rows: int, plan: Plan | None) -> None:
         """Make room for a forward of ``rows`` rows that reports what ``plan`` asks for."""
-        count, keys = self._needs(plan)
+        count, keys = self._needs(rows, plan)
         if rows > self._room["rows"] or keys * rows > self._room["keys"]:
             self._room["rows"] = max(rows, self._room["rows"])
             self._room["keys"] = max(keys * rows, self._room["keys"])
@@ -114,24 +114,24 @@ class Arena:
             self.backend.write(target, np.frombuffer(table.text, np.uint8))
             self._written = table.text
 
-    def _needs(self, plan: Plan | None) -> tuple[int, int]:
-        """Bytes of values to copy and number of keys of one row."""
+    def _needs(self, rows: int, plan: Plan | None) -> tuple[int, int]:
+        """Bytes of values to copy and number of keys of one row of ``rows``."""
         if plan is None:
             return 0, 0
         # The same for every step of a run: worked out once, not layer by layer at each.
         names = frozenset([*plan.fields, *(key.field for key in plan.tensors)])
-        state = (names, plan.replace is not None)
+        state = (names, plan.replace is not None, rows > 1)
         if state not in self._needed:
             self._needed[state] = self._sum(*state)
         return self._needed[state]
 
-    def _sum(self, names: frozenset[str], every: bool) -> tuple[int, int]:
+    def _sum(self, names: frozenset[str], every: bool, many: bool) -> tuple[int, int]:
         last = [name for name in names if name in FINAL_FIELDS]
         found = [Key(0, None, name) for name in last]
         for layer in range(self.config.layers):
             fields = layer_fields(self.config, layer, [n for n in names if n not in last])
             found += [Key(0, layer, name) for name in fields]
-        copied = [key for key in found if every or key.field in STATE]
+        copied = [key for key in found if every or (many and key.field in STATE)]
         return sum(aligned(type_bytes(self.type_of(key))) for key in copied), len(found)
 
 
@@ -147,8 +147,11 @@ class Tap:
         self._ran: tuple[Call, ...] = ()
         self._launched = self._counts()
 
-    def __call__(self, pos: int, layer: int | None, field: str, buffer: Buffer) -> None:
-        """Offer one value: called when the buffer is final and before anything reads it."""
+    def __call__(
+        self, pos: int, layer: int | None, field: str, buffer: Buffer, *, passing: bool = False
+    ) -> None:
+        """Offer one value: called when the buffer is final and before anything reads it.
+        ``passing``: the rows that follow change it in place."""
         plan = self.plan
         if plan is None:
             return
@@ -160,11 +163,21 @@ class Tap:
         if change is not None:
             self._write(key, buffer, change(self._read(key, buffer)))
         if plan.wants(key) or key in plan.tensors:
-            self._keep(key, buffer)
+            self._keep(key, buffer, passing)
         if plan.trace:
             self._trace(key, plan.trace)
         if plan.replace is not None:
             self._replace(key, buffer, plan)
+
+    def asks(self, field: str) -> bool:
+        """Whether this forward may be asked for a value of ``field``, or changes values."""
+        plan = self.plan
+        if plan is None:
+            return False
+        special = (plan.inject, plan.replace, plan.borrow, plan.places)
+        if plan.trace or any(each is not None for each in special):
+            return True
+        return field in plan.fields or any(key.field == field for key in plan.tensors)
 
     def _trace(self, key: Key, wanted: frozenset[Key]) -> None:
         """Note what was launched since the value before; values of one launch share it."""
@@ -204,12 +217,13 @@ class Tap:
         args = [buffer, np.int64(index), np.int32(width), is_float]
         self.backend.launch("move_element", (1,), 1, args)
 
-    def _keep(self, key: Key, buffer: Buffer) -> None:
+    def _keep(self, key: Key, buffer: Buffer, passing: bool) -> None:
         kind = self.arena.type_of(key)
         count = type_bytes(kind)
         if count != buffer.nbytes:
             raise ParityBug(f"{key}: a buffer of {buffer.nbytes} bytes, {kind} has {count}")
-        if key.field in STATE or (self.plan is not None and self.plan.replace is not None):
+        passing = passing and self.rows > 1
+        if passing or (self.plan is not None and self.plan.replace is not None):
             copied = self.arena.values[self._used : self._used + count]
             self.backend.copy(copied, buffer)
             self._used += aligned(count)
@@ -253,12 +267,13 @@ class Tap:
         results = np.empty(len(self.slots), RESULT)
         results[table.order] = answer[begin:].view(RESULT)
         columns = (results[name].tolist() for name in ("hash", "nonfinite", "first"))
-        pairs = list(zip(self.slots, zip(*columns, strict=True), strict=True))
-        return [self._step(logits[m], pos + m, pairs) for m in range(rows)]
+        by_pos = defaultdict[int, list[tuple[Slot, Result]]](list)
+        for slot, result in zip(self.slots, zip(*columns, strict=True), strict=True):
+            by_pos[slot.key.pos + self._moved].append((slot, result))
+        return [self._step(logits[m], pos + m, by_pos[pos + m]) for m in range(rows)]
 
-    def _step(self, logits: np.ndarray, pos: int, pairs: list[tuple[Slot, Result]]) -> Step:
-        """The Step of one row, its keys in dataflow order."""
-        mine = [pair for pair in pairs if pair[0].key.pos + self._moved == pos]
+    def _step(self, logits: np.ndarray, pos: int, mine: list[tuple[Slot, Result]]) -> Step:
+        """The Step of one row, its keys in dataflow order. ``mine``: what it told."""
         if self.rows > 1 or self.arena.config.family == "hybrid":
             order = KeyOrder()
             mine.sort(key=lambda pair: order(pair[0].key))

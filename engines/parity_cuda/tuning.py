@@ -9,24 +9,27 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from parity.builds.cache import cache_folder, write_whole
 from parity.errors import InputError
-from parity.variants import variant_mask
+from parity_cuda.many_shapes import ManyShape, compiled_rows, many_shape
+from parity_cuda.row_shapes import RowShape, project_shape, q4_row_shape
 
-Q4_THREADS = 256  # q4_rows.cuh
 EXPERT_THREADS = 128  # expert_matvec.cu
+TOGETHER = 4  # rows that a block of expert_matvec works on at once
 MOST_TILE = 32  # weight rows of a block: a lane each in the chains
+MOST_KEPT = 256  # the same of many rows: a thread runs four chains (many_shapes.py)
 F32_BLOCKS = 4  # by multiprocessor: what an f32 launch is cut into by default, if it has the rows
 EXPERT_BLOCKS = 32  # blocks that one expert is cut into by default, one a multiprocessor at most
+WARP = 32
+CHAINS = 16  # of a block of f32_many.cuh: a lane each of one warp
+MANY_THREADS, F32_COLUMNS = 256, 512  # f32_many.cuh
 PROCESSORS = 132  # multiprocessors of an H100 or H200
-SLOTS = {1: 3, 2: 2, 4: 2, 8: 2}  # blocks at work at once on a multiprocessor, by rows of inputs
 
-_FMA = variant_mask(["fma"])
-_Q4_PAD, _STAGES, _INPUT_WORDS = 36, 4, 20  # of the kernels
+_STAGES, _INPUT_WORDS = 4, 20  # of the kernels
 
 
 @dataclass(frozen=True)
@@ -40,26 +43,50 @@ class Shape:
 
 
 @dataclass(frozen=True)
+class ManyF32:
+    """``blocks``, ``shared``: as above."""
+
+    blocks: int
+    threads: int
+    shared: int
+
+
+@dataclass(frozen=True)
 class Tuning:
-    """``tiles``: weight rows of a block by ``kernel rows x columns x M``, as a device likes it.
+    """``tiles``: weight rows of a block by ``kernel rows x columns x M``, as a device likes it; of
+    ``row``, which is one row in q4_matvec and fused_project, those that it works on at once.
     ``processors``: multiprocessors of the device, which the defaults spread the rows over."""
 
     tiles: Mapping[str, int] = field(default_factory=dict)
     processors: int = PROCESSORS
 
-    def q4(self, rows: int, nb: int, count: int, variants: int) -> Shape:
-        """q4_matvec, and q4_matvec_rows for ``count`` rows."""
-        m = next(each for each in (1, 2, 4, 8) if each >= min(count, 8))
-        tile = self._tile(key("q4", rows, nb, m), rows, q4_tile(rows, m, self.processors))
-        window = q4_window(nb, m)
-        stride = -(-window // 32) * 32 + 4
-        inputs = (2 if nb > window else 1) * m * (32 if m > 2 else window) * _Q4_PAD
-        sums = (2 if m <= 4 else 1) * tile * stride * (m + bool(variants & _FMA))
-        slots = SLOTS[m] * self.processors
-        return Shape(min(slots, -(-rows // tile)), 4 * (inputs + sums), tile)
+    def q4(self, rows: int, nb: int, count: int, variants: int) -> ManyShape:
+        """q4_matvec_rows for ``count`` rows."""
+        tile = self._chosen(key("q4", rows, nb, compiled_rows(count)))
+        return many_shape(rows, nb, count, variants, self.processors, tile)
+
+    def row(self, rows: int, nb: int, variants: int) -> RowShape:
+        """q4_matvec of one row."""
+        sides = self._chosen(key("row", rows, nb, 1))
+        return q4_row_shape(rows, nb, variants, self.processors, sides=sides)
+
+    def project(
+        self,
+        q4: Sequence[int],
+        f32: Sequence[int],
+        cols: int,
+        variants: int,
+        *,
+        norm: bool,
+        pairs: bool,
+    ) -> RowShape:
+        """fused_project: matrices of ``cols`` columns, by their rows."""
+        sides = self._chosen(key("row", sum(q4), cols // 32, 1))
+        asked = {"norm": norm, "pairs": pairs}
+        return project_shape(q4, f32, cols, variants, self.processors, sides=sides, **asked)
 
     def f32(self, rows: int, cols: int, count: int) -> Shape:
-        """f32_matvec, f32_matvec_rows and expert_f32_matvec."""
+        """f32_matvec and expert_f32_matvec."""
         usual = _over(rows, F32_BLOCKS * self.processors)
         tile = self._tile(key("f32", rows, cols, count), rows, usual)
         most = max(tile, count)
@@ -67,38 +94,35 @@ class Tuning:
         stage = tile * (window + 4) + count * window
         return Shape(-(-rows // tile), 4 * _STAGES * stage, tile)
 
-    def expert(self, rows: int, nb: int) -> Shape:
-        """expert_matvec."""
+    def f32_many(self, rows: int, cols: int, count: int) -> ManyF32:
+        """f32_matvec_rows for ``count`` rows."""
+        usual = _over(rows, F32_BLOCKS * self.processors)
+        tile = min(self._chosen(key("f32", rows, cols, count)) or usual, CHAINS // count, rows)
+        stage = max(tile * count, tile + count) * (F32_COLUMNS + 4)
+        threads = MANY_THREADS if self.processors > 1 else 2 * WARP
+        return ManyF32(_over(rows, tile), threads, 4 * 2 * stage)
+
+    def expert(self, rows: int, nb: int, count: int = 1, ranks: int = 1) -> Shape:
+        """expert_matvec for ``count`` rows that chose ``ranks`` experts each."""
         usual = max(4, rows // min(EXPERT_BLOCKS, self.processors))
         tile = self._tile(key("expert", rows, nb, 1), rows, usual)
-        stride = -(-nb // 32) * 32 + 4
-        return Shape(-(-rows // tile), 4 * (nb * (_INPUT_WORDS + 1) + tile * stride), tile)
+        together, stride = min(TOGETHER, count), -(-nb // 32) * 32 + 4
+        inputs = together * (nb * (_INPUT_WORDS + 1) + tile * stride)
+        return Shape(-(-rows // tile), 4 * (inputs + count * ranks), tile)
+
+    def _chosen(self, name: str) -> int:
+        """What was measured, 0 where nothing was."""
+        return self.tiles.get(name, 0)
 
     def _tile(self, name: str, rows: int, default: int) -> int:
         """The tile that the kernel finds from its grid: rows over blocks, rounded up."""
-        tile = max(1, min(self.tiles.get(name, default), MOST_TILE, rows))
+        tile = max(1, min(self._chosen(name) or default, MOST_TILE, rows))
         return -(-rows // -(-rows // tile))
 
 
 def key(kernel: str, rows: int, columns: int, count: int) -> str:
     """Name of a choice in a file of tiles."""
     return f"{kernel} {rows}x{columns}x{count}"
-
-
-def q4_window(nb: int, m: int) -> int:
-    """Blocks of a window, as q4_rows.cuh cuts a row of ``nb``."""
-    windows = _over(nb, {1: 160, 2: 64}.get(m, 32))
-    return nb if windows == 1 else 4 * _over(_over(nb, windows), 4)
-
-
-def q4_tile(rows: int, m: int, processors: int) -> int:
-    """Rows of a tile by default: the largest that gives every multiprocessor as many blocks as the
-    others, one, two or more; even where it can be, as a thread works on pairs."""
-    full = SLOTS[m] * processors
-    slots = [processors * n for n in range(1, SLOTS[m])]
-    slots += [full * n for n in range(1, 2 + rows // (full * (MOST_TILE - 1)))]
-    tiles = (-(-rows // each) for each in slots)
-    return next(tile if tile < 4 else -(-tile // 2) * 2 for tile in tiles if tile <= MOST_TILE)
 
 
 def _over(count: int, by: int) -> int:
@@ -128,7 +152,7 @@ def kept_tuning(device: str, processors: int = PROCESSORS) -> Tuning:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         tiles = found["tiles"]
-        whole = all(type(tile) is int and 1 <= tile <= MOST_TILE for tile in tiles.values())
+        whole = all(type(tile) is int and 1 <= tile <= MOST_KEPT for tile in tiles.values())
     except FileNotFoundError:
         return Tuning(processors=processors)
     except (ValueError, KeyError, TypeError, AttributeError):

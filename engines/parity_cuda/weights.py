@@ -21,6 +21,7 @@ Attention = layers.Attention[Buffer]
 Gdn = layers.Gdn[Buffer]
 Dense = layers.Dense[Buffer]
 Experts = layers.Experts[Buffer]
+Layer = layers.Layer[Buffer]
 
 
 def upload_tensors(backend: Backend, model: Model) -> dict[str, Buffer]:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 COMPILED, MASK, PACKAGES = "compiled", "mask", "packages"
 NONE = "none"  # ``compiled`` of an engine that has run no compiled code yet
-_ENTRY = (MASK, "schedule")  # how compiled code is entered: branches asked for, order of threads
+# How compiled code is entered: branches asked for, how many ops a launch does, order of threads.
+_ENTRY = (MASK, "launches", "schedule")
 
 
 def packages(roots: Iterable[str] = ()) -> str:
@@ -62,7 +63,7 @@ def tells_code(header: Mapping[str, str]) -> bool:
 
 
 def same_code(ref: Mapping[str, str], dut: Mapping[str, str]) -> bool:
-    """Whether two headers tell of the same compiled code, entered by the same mask and schedule.
+    """Whether two headers tell of the same compiled code, entered in the same way.
 
     False where a side does not tell its code: nothing is known then.
     """

@@ -34,7 +34,7 @@ DOMAINS = {
     "softplus": (-20.0, 20.0),
 }
 # Labels of an implementation's description that a line of text leaves out.
-UNTOLD = ("name", "options", "kernels", "emulated", "schedule", COMPILED, PACKAGES)
+UNTOLD = ("name", "options", "kernels", "emulated", "launches", "schedule", COMPILED, PACKAGES)
 NAN_PAYLOAD = "NaN payload"  # the bin and the kind of NaN against NaN; see elements.KINDS
 BOUNDED = ("cosf", "sinf")  # a result beyond 1 in size is remarked
 

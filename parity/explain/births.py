@@ -82,7 +82,8 @@ class Flow:
     ``causes``: (cause, source) by key; ``born``: birthplaces in dataflow order; ``doubts``: why
     births may be missing; ``embedded``: births that are the embedding's. ``start_rows``: rows in
     which the states differ that both sides start from; ``variants``: those that run on either side;
-    ``weights``: names of the weights that differ.
+    ``weights``: names of the weights that differ; ``fused``: the dut makes its steps of fused
+    launches, and a forced step op by op.
     """
 
     def __init__(
@@ -91,6 +92,8 @@ class Flow:
         start_rows: Mapping[str, Sequence[int]],
         variants: Collection[str],
         weights: Collection[str] = (),
+        *,
+        fused: bool = False,
     ) -> None:
         self.causes: dict[Key, tuple[str, str]] = {}
         self.born: list[Born] = []
@@ -98,6 +101,7 @@ class Flow:
         self.embedded: set[Key] = set()
         self._own_weights = any(name.startswith("layers.0.") for name in weights)
         self._run, self._start_rows, self._variants = run, start_rows, variants
+        self._fused = fused
         self._origins: dict[Key, Origin | None] = {}  # of the keys that differ
         self._told: set[Key] = set()  # by both sides
         self._seen: set[int] = set()  # positions
@@ -107,34 +111,38 @@ class Flow:
     def add(self, visit: Visit) -> None:
         """Follow the dataflow through the next position."""
         self._seen.add(visit.pos)
+        before = len(self.born)
         for key in visit.keys:
             if key in visit.ref and key in visit.dut:
                 self._told.add(key)
                 self._judge(visit, key)
-        self._find_embedding(visit.pos)
+        self._find_embedding(visit, before)
 
-    def _find_embedding(self, pos: int) -> None:
+    def _find_embedding(self, visit: Visit, before: int) -> None:
         """Where every key that reads the token's embedding is born by replay, and their ops are
-        right in all other layers, the embedding differs and not the ops: one birth instead."""
-        readers = [key for key in self._told if key.pos == pos and self._feeding(key).token]
+        right in all other layers, the embedding differs and not the ops: one birth instead.
+        ``before``: how many births earlier positions have; their keys are not gone through."""
+        told = [key for key in visit.keys if key.pos == visit.pos and key in self._told]
+        readers = [key for key in told if self._feeding(key).token]
         readers.sort(key=_ORDER)
         fields = {key.field for key in readers}
-        here = [one for one in self.born if one.key.pos == pos and one.key.field in fields]
+        here = [one for one in self.born[before:] if one.key.field in fields]
         if len(readers) < ENOUGH or {one.key for one in here} != set(readers):
             return
         alone = self._run.model.config.layers < ENOUGH
         if alone or self._own_weights or not all(one.replayed for one in here):
             return
         first, others = readers[0], set(readers[1:])
-        self.born = [one for one in self.born if one.key not in others]
+        self.born[before:] = [one for one in self.born[before:] if one.key not in others]
         self.embedded.add(first)
         tags = {key.tag for key in others}
-        for key, (cause, source) in self.causes.items():
+        for key in told:
+            cause, source = self.causes.get(key, ("", ""))
             if key in others:
                 self.causes[key] = (Cause.INHERITED, first.tag)
             elif source in tags:
                 self.causes[key] = (cause, first.tag)
-        for key, origin in self._origins.items():
+            origin = self._origins.get(key)
             if origin is not None and origin.text in tags:
                 self._origins[key] = Origin(_ORDER(first), first.tag)
 
@@ -147,7 +155,10 @@ class Flow:
             replayed = False
         departs = replayed and visit.departs(key)
         if inputs.clean and replayed and departs != differs:
-            self._doubt(f"{key}: the dut gives other bytes on equal inputs, something else is read")
+            text = "the dut gives other bytes on equal inputs, something else is read"
+            if self._fused and differs:
+                text = "op by op the dut gives the ref's bytes, its fused launches do not"
+            self._doubt(f"{key}: {text}")
             departs = False
         born = departs or (differs and inputs.clean)
         if born:
@@ -243,7 +254,8 @@ def name_births(
     """Put births and causes into ``tree``. ``layer``: (position, layer) that was searched, None for
     all. Nothing is put where no key differs, dumped or not."""
     weights = differing_weights(*(start.side.weights for start in starts))
-    flow = Flow(starts[0].run, _start_rows(starts), _variants(tree), weights)
+    fused = tree.dut.get("launches", "").startswith("fused")
+    flow = Flow(starts[0].run, _start_rows(starts), _variants(tree), weights, fused=fused)
     for visit in found.visits:
         flow.add(visit)
     if all(visit.equal for visit in found.visits) and (found.visits or not found.lacking):

@@ -153,13 +153,14 @@ def metered(op: SummingOp, m: int, meter: Meter) -> SummingOp:
     clone = copy.copy(op)
     for name in ("run", "exceeds"):
         if hasattr(op, name):
-            object.__setattr__(clone, name, _counting(getattr(op, name), op.rows * op.n * m, meter))
+            object.__setattr__(clone, name, _counting(getattr(op, name), op.n * m, meter))
     return clone
 
 
 def _counting(call: Callable[..., np.ndarray], numbers: int, meter: Meter) -> Any:
-    def counted(*args: object) -> np.ndarray:
-        meter.add(numbers)
+    def counted(*args: Any) -> np.ndarray:
+        (w,) = (one for one in args if getattr(one, "ndim", 0) == 2)
+        meter.add(len(w) * numbers)
         return call(*args)
 
     return counted

@@ -106,7 +106,12 @@ def test_doctor_without_any_engine_that_works(monkeypatch: pytest.MonkeyPatch) -
     ("free", "ok", "text", "next_step"),
     [
         (64 << 30, True, "17.2 GB a side, 34.4 GB for ref and dut; 68.7 GB free", ""),
-        (32 << 30, False, "34.4 GB for ref and dut; 34.4 GB free", "the preset moe-tiny needs 1.4 MB"),
+        (
+            32 << 30,
+            False,
+            "34.4 GB for ref and dut; 34.4 GB free",
+            "the preset moe-tiny needs 1.4 MB",
+        ),
         (None, True, "34.4 GB for ref and dut; free memory is not known here", ""),
     ],
 )

@@ -91,6 +91,12 @@ def kernels(sources: Mapping[str, str]) -> dict[str, Kernel]:
     return found
 
 
+def bodies(sources: Mapping[str, str]) -> dict[str, str]:
+    """The text between the braces of each function, without comments, by its name."""
+    return {name: function.body for text in sources.values()
+            for name, function in _functions(written_out(text))}  # fmt: skip
+
+
 def written_out(text: str) -> str:
     """The text with each use of the macro MAP as the kernel that it stands for."""
     return _MACRO.sub(_MAPPED, text)

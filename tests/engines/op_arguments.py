@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from parity_cuda.ops import scratch_width
 from tests.oracle import check
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -46,4 +47,4 @@ def op_arguments(
 def _scratch(shape: Sequence[int], pos: int) -> Array:
     """Room for the scores of all keys, for each row and head, and for three keys more."""
     rows, heads = shape[:2]
-    return np.full((rows, heads, pos + rows + 3), np.nan, np.float32)
+    return np.full((rows, heads, scratch_width(pos + rows + 3)), np.nan, np.float32)

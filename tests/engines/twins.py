@@ -20,9 +20,28 @@ OPS_ALONE = {
 }
 KERNELS_ALONE = {
     "async_copy",  # how memory is read
+    "attention_scores",  # how the scores of both attention ops are shared out
+    "barriers",  # who waits for whom
     "chain",  # sums that the steps of several ops are made of
+    "delta",  # the same of a Gated DeltaNet step
+    "norm",  # the same of rmsnorm and norm_tree
+    "int16",  # the same of quant16
+    "ranks",  # the same of combine and combine_shared
+    "topk",  # the same of router_topk
+    "route",  # the router's rows of one row of inputs
+    "q4_int",  # how the work of one row's chosen experts is shared out
+    "experts",  # the same of their gate and up
+    "down",  # the same of their down
+    "heads",  # the same of headnorm, rope and quant8
+    "overlap",  # when a launch begins
+    "f32_many",  # sums of f32_matvec for many rows
     "f32_rows",  # how the work of f32_matvec and expert_f32_matvec is shared out
     "q4_rows",  # the same of q4_matvec
+    "q4_row",  # the same of q4_matvec for one row
+    "q4_chain",  # chains that q4_row is made of
+    "f32_row",  # sums of fused_project's f32 rows
+    "project",  # how the work of fused_project is shared out
+    "q4_sums",  # sums that q4_rows is made of
     "warp",  # as chain
     "digest",  # as above
     "elementary_tables",  # as above
@@ -47,6 +66,9 @@ OFFSETS = ("at", "to")
 # What a launch method takes beside the reference's arguments: memory that a kernel cannot make for
 # itself, and how far apart rows stand, which an array of the reference knows.
 LAUNCH_ONLY = ("scratch", "stride")
+# A kernel `fused_<what>` does several ops in one launch, with their functions; its references are
+# those ops' kernels: tests/engines/emu/test_fused_steps.py.
+FUSED = "fused_"
 # A kernel `<stem>_rows` is `<stem>` for many rows in a launch: same reference, same launch method.
 ROWS = "_rows"
 
@@ -191,7 +213,8 @@ def unpaired(ops: Path, kernels: Path) -> list[str]:
     refs = {path.stem for path in ops.glob("*.py")} - {"__init__"}
     duts = {path.stem for pattern in ("*.cu", "*.cuh") for path in kernels.glob(pattern)}
     found = [f"{stem}.py has no kernel" for stem in sorted(refs - OPS_ALONE - duts)]
-    alone = (stem for stem in sorted(duts - KERNELS_ALONE) if base(stem) not in refs)
+    paired = (stem for stem in sorted(duts - KERNELS_ALONE) if not stem.startswith(FUSED))
+    alone = (stem for stem in paired if base(stem) not in refs)
     found += [f"{stem}.cu has no reference" for stem in alone]
     gone = sorted((OPS_ALONE - refs) | (KERNELS_ALONE - duts))
     return found + [f"{stem} is listed as alone and is not there" for stem in gone]
@@ -201,6 +224,6 @@ def pairs(ops: Path, kernels: Path) -> dict[str, tuple[Path, Path]]:
     """Stem to both files of every twin."""
     found = {}
     for path in sorted([*kernels.glob("*.cu"), *kernels.glob("*.cuh")]):
-        if path.stem not in KERNELS_ALONE:
+        if path.stem not in KERNELS_ALONE and not path.stem.startswith(FUSED):
             found[path.stem] = (ops / f"{base(path.stem)}.py", path)
     return found

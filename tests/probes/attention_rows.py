@@ -16,7 +16,7 @@ from parity_cpu.ops.attention_f32 import attention_f32
 from parity_cpu.ops.attention_int8 import attention_int8
 from parity_cpu.ops.quant8 import quant8
 from parity_cuda.backend import Backend
-from parity_cuda.ops import Ops
+from parity_cuda.ops import Ops, scratch_width
 
 HEADS, KV, WIDTH = 4, 2, 32
 SCALE = np.float32(1 / np.sqrt(WIDTH))
@@ -98,7 +98,8 @@ class OnDevice:
     def attend(self, cache: Cache, q: Array, pos: int) -> Array:
         out = self.send(np.full(q.shape, np.nan, np.float32))
         given, at = self.send(q), self.send(np.array([pos], np.int32))
-        scratch = self.send(np.full((*q.shape[:2], pos + len(q)), np.nan, np.float32))
+        room = (*q.shape[:2], scratch_width(pos + len(q)))
+        scratch = self.send(np.full(room, np.nan, np.float32))
         if "ks" not in cache:
             self.ops.attention_f32(out, given, cache["k"], cache["v"], SCALE, at, 0, scratch)
             return self.fetch(out)

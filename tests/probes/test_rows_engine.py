@@ -101,10 +101,10 @@ def watching(engine: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
     watched, backend = Watched(), engine.backend
     launch, empty = backend.launch, backend.empty
 
-    def seen(kernel: str, grid: Any, block: Any, args: Any, shared: int = 0) -> None:
+    def seen(kernel: str, grid: Any, block: Any, args: Any, shared: int = 0, **more: bool) -> None:
         numbers = tuple(arg for arg in args if isinstance(arg, np.generic))
         watched.launches.append((kernel, tuple(grid), block, shared, numbers))
-        launch(kernel, grid, block, args, shared)
+        launch(kernel, grid, block, args, shared, **more)
 
     def made(shape: Any, dtype: Any) -> Any:
         watched.allocations.append(tuple(shape))

@@ -18,7 +18,6 @@ from parity.protocol import EngineSettings, Injection, Plan, Step
 from parity_cpu.engine import Engine
 from parity_cuda.engine import EmuEngine
 from parity_cuda.pool import Pool
-from parity_cuda.tuning import Q4_THREADS
 from tests.probes import asking
 from tests.probes import test_rows_engine as checks
 from tests.red import rollback_faults
@@ -61,14 +60,19 @@ class OneArray(Engine):
 class Sticky(EmuEngine):
     """Once rows ran, single steps take the rows' kernels too: same bits, other launches."""
 
+    def load(self, model: Model, positions: int) -> None:
+        super().load(model, positions)
+        self.backend.fuse = False
+
     def step_rows(self, tokens: Sequence[int], plan: Plan | None = None) -> list[Step]:
         ops = self._decoder.ops
 
         def q4_matvec(out: Any, d: Any, qs: Any, x: Any, variants: int) -> None:
             shape = ops.tuning.q4(*d.shape, max(2, len(x)), variants)
-            sizes = [np.int32(value) for value in (variants, *d.shape, shape.tile, len(x))]
+            last = (shape.tile, shape.window, shape.buffers, len(x))
+            sizes = [np.int32(value) for value in (variants, *d.shape, *last)]
             args, grid = [out, d, qs, x, *sizes], (shape.blocks, 1)
-            ops.backend.launch("q4_matvec_rows", grid, Q4_THREADS, args, shared=shape.shared)
+            ops.backend.launch("q4_matvec_rows", grid, shape.threads, args, shared=shape.shared)
 
         ops.q4_matvec = q4_matvec  # type: ignore[method-assign]
         return super().step_rows(tokens, plan)

@@ -82,7 +82,9 @@ class LateRow(Engine):
 
 
 class Patched(EmuEngine):
-    """``emu`` with one piece of kernel text replaced: ``@fault=NAME`` of ``PATCHES``."""
+    """``emu`` with one piece of an op's text replaced, op by op: ``@fault=NAME`` of ``patches``."""
+
+    fuse: ClassVar[str] = "off"
 
     # name: (file, text, text in its place)
     patches: ClassVar[Mapping[str, tuple[str, str, str]]] = {
@@ -97,20 +99,20 @@ class Patched(EmuEngine):
             "part[hd - 1 - j] = __fmul_rn(x[j], x[j]);",
         ),
         "unpaired": (
-            "q4.cuh",
-            "s[r][m] = __fadd_rn(s[r][m], product_sum(low[r][e], a[e], second, variants));",
-            "s[r][m] = __fadd_rn(__fadd_rn(s[r][m], __fmul_rn(low[r][e], a[e])), second);",
+            "q4_row.cuh",
+            "__fadd_rn(__fmaf_rn(low, x.scaled[e], x.eight[e]), second));",
+            "__fmaf_rn(low, x.scaled[e], x.eight[e]));\n      s = __fadd_rn(s, second);",
         ),
-        "wrong_position": ("rope.cu", "(float)(pos[0] + m)", "(float)(pos[0] + m + 1)"),
+        "wrong_position": ("rope.cu", "angle_of(pos[0] + m,", "angle_of(pos[0] + m + 1,"),
         "visible_length": (
             "attention_int8.cu",
-            "pos[0] + m + 1, h / (heads / n_kv)",
-            "pos[0] + m, h / (heads / n_kv)",
+            "scratch, pos[0], count",
+            "scratch, max(pos[0] - 1, 0), count",
         ),
         "rank_order": (
-            "combine.cu",
-            "row = (long long)m * ranks + r;",
-            "row = (long long)m * ranks + (ranks - 1 - r);",
+            "ranks.cuh",
+            "for (int r = 0; r < ranks; ++r)",
+            "for (int r = ranks - 1; r >= 0; --r)",
         ),
         "scale_order": (
             "variants.cuh",
@@ -123,11 +125,7 @@ class Patched(EmuEngine):
             "acc = add_sixteen(acc, ready);",
             "for (int i = 3; i >= 0; --i) acc = add_four(acc, ready.four[i]);",
         ),
-        "contracted": (
-            "q4.cuh",
-            "product_sum(low[r][e], a[e], second, variants)",
-            "fmaf(low[r][e], a[e], second)",
-        ),
+        "contracted": ("q4_row.cuh", "s = __fadd_rn(s, FIXED & FMA ?", "s = __fadd_rn(s, true ?"),
     }
 
     def open(self, settings: EngineSettings) -> Backend:
@@ -135,4 +133,4 @@ class Patched(EmuEngine):
         sources = kernel_sources()
         assert old in sources[file], f"{file} no longer holds the text to patch"
         sources[file] = sources[file].replace(old, new)
-        return EmuBackend(replace(settings, options={}), sources)
+        return EmuBackend(replace(settings, options={"fuse": self.fuse}), sources)

@@ -66,7 +66,7 @@ class EmuRace(EmuEngine):
     runs = 0
 
     def open(self, settings: EngineSettings) -> Backend:
-        return EmuBackend(replace(settings, options={}), racing_sources())
+        return EmuBackend(replace(settings, options={"fuse": "off"}), racing_sources())
 
     def load(self, model: Model, positions: int) -> None:
         super().load(model, positions)
@@ -100,7 +100,7 @@ class CudaRace(CudaEngine):
     """``cuda`` with the same kernels."""
 
     def open(self, settings: EngineSettings) -> Backend:
-        return CupyBackend(replace(settings, options={}), racing_sources())
+        return CupyBackend(replace(settings, options={"fuse": "off"}), racing_sources())
 
     def load(self, model: Model, positions: int) -> None:
         super().load(model, positions)

@@ -61,4 +61,4 @@ class CudaPatched(CudaEngine):
         sources = kernel_sources()
         assert old in sources[file], f"{file} no longer holds the text to patch"
         sources[file] = sources[file].replace(old, new)
-        return CupyBackend(replace(settings, options={}), sources)
+        return CupyBackend(replace(settings, options={"fuse": "off"}), sources)

@@ -57,7 +57,7 @@ def parting(nested: Any, found: Order) -> str:
 
 KERNELS = {
     "two lanes of 1.1 swapped": (
-        *("rmsnorm", 64, 1, "rmsnorm.cu"),
+        *("rmsnorm", 64, 1, "norm.cuh"),
         "__fadd_rn(__fadd_rn(lo0, lo1), __fadd_rn(lo2, lo3))",
         "__fadd_rn(__fadd_rn(lo0, lo2), __fadd_rn(lo1, lo3))",
         trees.rmsnorm,
@@ -75,7 +75,7 @@ KERNELS = {
         trees.q4,
     ),
     "2 with the ranks from the last": (
-        *("combine", 9, 40, "combine.cu"),
+        *("combine", 9, 40, "ranks.cuh"),
         "for (int r = 0; r < ranks; ++r)",
         "for (int r = ranks - 1; r >= 0; --r)",
         trees.residual,

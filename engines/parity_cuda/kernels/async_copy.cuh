@@ -12,7 +12,7 @@
 #endif
 
 // 16 bytes, both ends aligned to 16.
-__device__ __forceinline__ void copy_16(float* to, const float* from) {
+__device__ __forceinline__ void copy_16(void* to, const void* from) {
 #ifndef __CUDA_EMU__
 #ifdef HARDWARE_COPY
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
@@ -53,6 +53,13 @@ __device__ __forceinline__ void copy_wait() {
 #ifdef HARDWARE_COPY
   asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
 #endif
+#endif
+}
+
+// Asks for the line of an address; it reads nothing.
+__device__ __forceinline__ void prefetch_line(const void* from) {
+#ifndef __CUDA_EMU__
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
 #endif
 }
 

@@ -1,6 +1,6 @@
 // combine_shared: the experts' outputs by rank, the shared one's, then the residual. Contract 2.
 // Launch: grid (blocks over hidden, M), one thread an element, so M cannot change the order.
-#include "variants.cuh"
+#include "ranks.cuh"
 
 extern "C" __global__ void combine_shared(float* out, const float* ores, const float* down,
                                           const float* probs, const float* gs, const float* sh,
@@ -8,17 +8,11 @@ extern "C" __global__ void combine_shared(float* out, const float* ores, const f
   const int j = blockIdx.x * blockDim.x + threadIdx.x;
   const int m = blockIdx.y;
   if (j >= hidden) return;
+  const long long row = (long long)m * ranks, at = (long long)m * hidden + j;
   // step 1: ffn = ffn + p * down, in rank order
-  float ffn = 0.0f;
-  for (int r = 0; r < ranks; ++r) {
-    const long long row = (long long)m * ranks + r;
-    float term = down[row * hidden + j];
-    if (!(variants & FOLD_P)) term = __fmul_rn(probs[row], term);
-    ffn = __fadd_rn(ffn, term);
-  }
-  const long long at = (long long)m * hidden + j;
+  float ffn = ranks_sum(down + row * hidden + j, hidden, probs + row, ranks, variants);
   // step 2: ffn = ffn + gs * sh, after the chosen experts
-  ffn = __fadd_rn(ffn, __fmul_rn(gs[m], sh[at]));
+  ffn = with_shared(ffn, gs[m], sh[at]);
   // step 3: x = ores + ffn
   out[at] = __fadd_rn(ores[at], ffn);
 }

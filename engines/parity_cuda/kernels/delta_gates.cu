@@ -1,6 +1,6 @@
 // delta_gates: beta and g of each value head. Contract 3.2.
 // Launch: grid (blocks over the value heads, M), one thread each.
-#include "variants.cuh"
+#include "delta.cuh"
 
 extern "C" __global__ void delta_gates(float* beta, float* g, const float* a, const float* b,
                                        const float* rates, const float* dt_bias, int variants,
@@ -11,6 +11,5 @@ extern "C" __global__ void delta_gates(float* beta, float* g, const float* a, co
   // step 1: beta = sigmoid(b)
   beta[at] = any_sigmoid(b[at], variants);
   // step 2: g = expf(nA * softplus(a + dt_bias))
-  const float soft = any_softplus(__fadd_rn(a[at], dt_bias[h]), variants);
-  g[at] = any_expf(__fmul_rn(rates[h], soft), variants);
+  g[at] = decay(a[at], rates[h], dt_bias[h], variants);
 }

@@ -3,6 +3,7 @@
 // COLUMNS floats; rows follow each other in launches. A block keeps COLUMNS columns of S in shared
 // memory, so S is read and written once; one thread a column walks its two chains. Value head h
 // uses key head h / (vh / kh).
+#include "delta.cuh"
 
 #define COLUMNS 16
 #define WALK 8  // rows that are loaded before the first is used
@@ -63,7 +64,7 @@ extern "C" __global__ void delta_step(float* o, float* s, const float* q, const 
   if (threadIdx.y == 0 && there) {
     const float mem = column_sum(product, key_width);
     // step 2: delta = (v - mem) * beta
-    shared_delta[column] = __fmul_rn(__fsub_rn(v[h * value_width + j], mem), beta[h]);
+    shared_delta[column] = delta_of(v[h * value_width + j], mem, beta[h]);
   }
   __syncthreads();
   // step 3: S = S + k * delta; o = sum of S * q, ascending

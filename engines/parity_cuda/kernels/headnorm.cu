@@ -1,7 +1,7 @@
 // headnorm: norm of each head (QK-norm). Contract 1.2.
 // Launch: grid (heads, M), any block; dynamic shared memory: hd floats. One block per head: neither
 // heads nor M can change the order.
-#include "chain.cuh"
+#include "heads.cuh"
 
 extern "C" __global__ void headnorm(float* out, const float* x, const float* w, float eps, int variants,
                                     int hd) {
@@ -16,10 +16,10 @@ extern "C" __global__ void headnorm(float* out, const float* x, const float* w, 
   if (threadIdx.x == 0) {
     const float ss = chain_sum(part, hd, 0.0f);
     // step 2: mean, root, reciprocal, each rounded
-    shared_r[0] = inverse_root(__fadd_rn(__fdiv_rn(ss, (float)hd), eps), variants);
+    shared_r[0] = mean_root(ss, hd, eps, variants);
   }
   __syncthreads();
   const float r = shared_r[0];
   // step 3: (x * r) * w
-  for (int j = threadIdx.x; j < hd; j += blockDim.x) out[j] = __fmul_rn(__fmul_rn(x[j], r), w[j]);
+  for (int j = threadIdx.x; j < hd; j += blockDim.x) out[j] = normed(x[j], r, w[j]);
 }

@@ -1,7 +1,7 @@
 // l2norm: q and k of a Gated DeltaNet head. Contract 3.2.
 // Launch: grid (heads, M), any block; dynamic shared memory: width floats. One block per head; a row
 // of x starts every `stride` floats.
-#include "chain.cuh"
+#include "delta.cuh"
 
 extern "C" __global__ void l2norm(float* out, const float* x, float scale, int stride, int width) {
   extern __shared__ float part[];
@@ -14,7 +14,7 @@ extern "C" __global__ void l2norm(float* out, const float* x, float scale, int s
   if (threadIdx.x == 0) {
     const float ss = chain_sum(part, width, 0.0f);
     // step 2: root, reciprocal, each rounded
-    shared_r[0] = __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(ss, 1e-6f)));
+    shared_r[0] = l2_inverse(ss);
   }
   __syncthreads();
   const float r = shared_r[0];

@@ -1,21 +1,16 @@
 // norm_tree: the norms of 1.1 and 1.2 with the squares summed by tree. Contract 5.
 // Launch: grid (R), any block; dynamic shared memory: d padded to a power of two, in floats. One
 // block per row, so the number of rows cannot change the order.
-#include "tree.cuh"
-#include "variants.cuh"
+#include "norm.cuh"
 
 extern "C" __global__ void norm_tree(float* out, const float* x, const float* w, float eps,
                                      int variants, int d) {
   extern __shared__ float part[];
-  const int n = power_of_two(d);
   x += (long long)blockIdx.x * d;
   out += (long long)blockIdx.x * d;
   // step 1: squares, padded with +0.0, summed by tree
-  for (int j = threadIdx.x; j < n; j += blockDim.x) part[j] = j < d ? __fmul_rn(x[j], x[j]) : 0.0f;
-  __syncthreads();
-  const float ss = tree_sum(part, n);
   // step 2: mean, root, reciprocal, each rounded
-  const float r = inverse_root(__fadd_rn(__fdiv_rn(ss, (float)d), eps), variants);
+  const float r = tree_row_root(x, part, eps, variants, d);
   // step 3: (x * r) * w
   for (int j = threadIdx.x; j < d; j += blockDim.x) out[j] = __fmul_rn(__fmul_rn(x[j], r), w[j]);
 }

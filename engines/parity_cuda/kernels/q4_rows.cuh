@@ -1,53 +1,33 @@
 // q4_rows: Q4_0 rows times M float rows, each weight read once. Contract 1.3, 5.
-// A block takes tiles of weight rows in turn, and a tile in windows of blocks of 32 weights. A thread
-// owns whole blocks, the same one of R rows, and leaves their sums in shared memory; when all of a
-// window are there, one thread a (row, input) goes on with its chain, while the others make the sums
-// of the next window. Its inputs are copied, and the next weights loaded, before they are asked for.
-// Which thread makes a block sum cannot change it, and a chain belongs to one thread: neither the
-// grid, nor the tile, nor R, nor M can change a bit.
+// A block takes tiles of weight rows in turn, and a tile in windows of blocks of 32 weights, which are
+// copied to shared memory while the window before is worked on. A thread makes the sums of one block
+// for R rows and all inputs, so that a read of an input serves R rows and threads side by side read
+// the same one. When all sums of a window are there, a thread goes on with the chains of four rows.
+// Which thread makes a sum cannot change it, and a chain belongs to one thread: neither the grid, nor
+// the tile, nor the window, nor R, nor M can change a bit.
 #pragma once
 #include "async_copy.cuh"
-#include "chain.cuh"
-#include "q4.cuh"
+#include "overlap.cuh"
+#include "q4_sums.cuh"
 
-#define Q4_THREADS 256
-#define Q4_PAD 36  // floats of a staged block of inputs: 16-byte loads of a warp meet no bank twice
-
-// Blocks of a window: the row in equal parts, multiples of 4 where there is more than one. ops.py
-// sizes the memory by it.
+// R: weight rows of a thread. Where M is large more of them do not fit in its registers.
 template <int M>
-__device__ __forceinline__ int q4_window(int nb) {
-  constexpr int most = M == 1 ? 160 : M == 2 ? 64 : 32;
-  const int windows = (nb + most - 1) / most;
-  return windows == 1 ? nb : ((nb + windows - 1) / windows + 3) / 4 * 4;
+__device__ __forceinline__ constexpr int q4_group() {
+  return M > 4 ? 3 : 4;
 }
 
-// Blocks that the inputs of one row have room for, and floats from the sums of one row to the next;
-// numbers that the compiler knows where many rows make many addresses.
-template <int M>
-__device__ __forceinline__ int q4_span(int window) {
-  return M > 2 ? 32 : window;
-}
-template <int M>
-__device__ __forceinline__ int q4_stride(int window) {
-  return M > 2 ? 36 : (window + 31) / 32 * 32 + 4;
-}
-
-// Buffers of sums: two, so that the chains of a window run while the next one is made; one where
-// that memory would leave room for one block in place of two.
-template <int M>
-__device__ __forceinline__ constexpr int q4_buffers() {
-  return M > 4 ? 1 : 2;
-}
-
-// What the windows of all tiles of this block share. sums: buffers of tile * M rows; scales: of tile
-// rows, with fma alone; inputs: two windows of M rows.
+// What the windows of all tiles of this block share. weights, halves: two windows of `groups` times R
+// rows, row r of a tile in slot r % R * groups + r / R: threads side by side meet no bank twice. inputs:
+// two windows. sums, scales: `buffers` windows, by block, input and row, `high` rows apart.
 struct Q4Work {
   const unsigned short* d;
   const unsigned char* qs;
   const float* x;
-  float *out, *sums, *scales, *inputs;
-  int rows, tile, nb, count, window, windows;
+  float* out;
+  char* weights;
+  unsigned short* halves;
+  float *inputs, *sums, *scales;
+  int rows, tile, nb, count, window, groups, high, pitch, half_pitch, buffers, variants;
   unsigned magic;
 };
 
@@ -74,220 +54,214 @@ struct Q4Window {
   __device__ bool there() const { return height > 0; }
 };
 
-// Starts copying the inputs of a window; rows that are not there stay as they are.
+// --- copies ---------------------------------------------------------------------------------------
+
+// Starts copying the weights of a window and their scales: eight threads a row.
+template <int R>
+__device__ __forceinline__ void q4_stage_weights(const Q4Work& t, const Q4Window& at) {
+  const int part = at.number % 2 * R * t.groups, lane = threadIdx.x % 8, step = blockDim.x / 8;
+#pragma unroll 1
+  for (int row = threadIdx.x / 8; row < at.height; row += step) {
+    const int slot = part + row % R * t.groups + row / R;
+    const long long begin = (long long)(at.first + row) * t.nb + at.from;
+    char* to = t.weights + slot * t.pitch * 16;
+#pragma unroll 2
+    for (int b = lane; b < at.width; b += 8)
+      copy_16((float*)(to + b * 16), (const float*)(t.qs + (begin + b) * 16));
+    unsigned short* halves = t.halves + slot * t.half_pitch;
+    if (t.nb % 2) {  // rows that start at any two bytes
+#pragma unroll 1
+      for (int b = lane; b < at.width; b += 8) halves[at.from % 2 + b] = __ldg(t.d + begin + b);
+    } else {
+      const unsigned short* from = t.d + begin - at.from % 2;
+#pragma unroll 1
+      for (int b = 2 * lane; b < at.from % 2 + at.width; b += 16)
+        copy_4((float*)(halves + b), (const float*)(from + b));
+    }
+  }
+}
+
+// The same for the inputs; rows that are not there stay as they are.
 template <int M>
-__device__ __forceinline__ void q4_stage(const Q4Work& t, const Q4Window& at) {
-  const int span = q4_span<M>(t.window);
-  float* to = t.inputs + at.number % 2 * M * span * Q4_PAD;
-  const int fours = at.width * 8;
+__device__ __forceinline__ void q4_stage_inputs(const Q4Work& t, const Q4Window& at) {
+  float* to = t.inputs + at.number % 2 * t.window * q4_pitch<M>();
+#pragma unroll 1
   for (int m = 0; m < t.count; ++m)
-    for (int i = threadIdx.x; i < fours; i += Q4_THREADS)
-      copy_16(to + (m * span + i / 8) * Q4_PAD + i % 8 * 4,
+#pragma unroll 1
+    for (int i = threadIdx.x; i < at.width * 8; i += blockDim.x)
+      copy_16(to + i / 8 * q4_pitch<M>() + m * 32 + i % 8 * 4,
               t.x + ((long long)m * t.nb + at.from) * 32 + i * 4);
 }
 
-// Goes through a thread's blocks, window after window: every Q4_THREADS-th of a window's. The
-// divisions are done where the width changes.
+// --- sums -----------------------------------------------------------------------------------------
+
+// One value of each of R rows that lie side by side.
 template <int R>
-struct Q4Cursor {
-  Q4Window at;
-  int group, b, first_group, first_b, groups_on, blocks_on;
-
-  __device__ explicit Q4Cursor(const Q4Work& t) : at(t) { start(); }
-
-  __device__ void start() {
-    group = threadIdx.x / at.width;
-    b = threadIdx.x - group * at.width;
-    first_group = group;
-    first_b = b;
-    groups_on = Q4_THREADS / at.width;
-    blocks_on = Q4_THREADS - groups_on * at.width;
-  }
-
-  __device__ bool inside(const Q4Window& window) const {
-    return at.number == window.number && group * R < at.height;
-  }
-
-  // The next block; a thread that has none in a window goes to the next one.
-  __device__ void advance(const Q4Work& t) {
-    group += groups_on;
-    b += blocks_on;
-    if (b >= at.width) b -= at.width, ++group;
-    enter(t);
-  }
-
-  __device__ void enter(const Q4Work& t) {
-    while (at.there() && group * R >= at.height) {
-      const int width = at.width;
-      at.advance(t);
-      group = first_group;
-      b = first_b;
-      if (at.width != width) start();
-    }
-  }
-
-  // Weights and scales of the block; the last row stands for rows that are not there.
-  __device__ void load(const Q4Work& t, uint4 (&qs)[R], unsigned short (&d)[R]) const {
-    if (!at.there()) return;
-    const long long row = (long long)at.first * t.nb + at.from;
-    const unsigned char* weights = t.qs + row * 16;
-    const unsigned short* scales = t.d + row;
+__device__ __forceinline__ void q4_put(float* to, const float (&v)[R]) {
+  if constexpr (R == 4) {
+    *(float4*)to = make_float4(v[0], v[1], v[2], v[3]);
+  } else {
 #pragma unroll
-    for (int r = 0; r < R; ++r) {
-      const unsigned block = min(group * R + r, at.height - 1) * t.nb + b;
-      qs[r] = load_once(weights + block * 16u);
-      d[r] = __ldg(scales + block);
-    }
+    for (int r = 0; r < R; ++r) to[r] = v[r];
   }
-};
+}
 
 // The block sums of a window, times their scales unless an fma does that in the chain.
 template <int R, int M, int FIXED>
-__device__ __forceinline__ void q4_compute(const Q4Work& t, Q4Cursor<R>& cursor, uint4 (&qs)[R],
-                                           unsigned short (&d)[R], const Q4Window& at) {
-  const int span = q4_span<M>(t.window), stride = q4_stride<M>(t.window);
-  const int part = at.number % q4_buffers<M>() * t.tile * stride;
-  float *sums = t.sums + part * M, *scales = t.scales + part;
-  const float* inputs = t.inputs + (t.windows > 1 ? at.number % 2 : 0) * M * span * Q4_PAD;
-  while (cursor.inside(at)) {
-    const int group = cursor.group, b = cursor.b;
-    uint4 now[R];
+__device__ __forceinline__ void q4_compute(const Q4Work& t, const Q4Window& at) {
+  const int part = at.number % 2 * R * t.groups, buffer = at.number % t.buffers * t.window;
+  const char* weights = t.weights + part * t.pitch * 16;
+  const unsigned short* halves = t.halves + part * t.half_pitch + at.from % 2;
+  const float* inputs = t.inputs + at.number % 2 * t.window * q4_pitch<M>();
+  int g = threadIdx.x % t.groups, b = threadIdx.x / t.groups;
+  const int blocks_on = blockDim.x / t.groups, groups_on = blockDim.x % t.groups;
+#pragma unroll 1
+  while (b < at.width) {
+    uint4 qs[R];
     float scale[R], s[R][M];
 #pragma unroll
-    for (int r = 0; r < R; ++r) now[r] = qs[r], scale[r] = half_to_f32(d[r]);
-    cursor.advance(t);
-    cursor.load(t, qs, d);
-    q4_blocks<R, M, FIXED>(s, now, inputs + b * Q4_PAD, span * Q4_PAD, t.magic);
-    float *sum = sums + group * R * M * stride + b, *scale_at = scales + group * R * stride + b;
-#pragma unroll
     for (int r = 0; r < R; ++r) {
-      if (group * R + r >= at.height) continue;
-      if (FIXED & FMA) scale_at[r * stride] = scale[r];
+      const int slot = r * t.groups + g;
+      qs[r] = *(const uint4*)(weights + (slot * t.pitch + b) * 16);
+      scale[r] = q4_scale(halves[slot * t.half_pitch + b]);
+    }
+    q4_many_blocks<R, M, FIXED>(s, qs, inputs + b * q4_pitch<M>(), t.magic);
+    float* sums = t.sums + (buffer + b) * M * t.high + g * R;
 #pragma unroll
-      for (int m = 0; m < M; ++m)
-        sum[(r * M + m) * stride] = FIXED & FMA ? s[r][m] : __fmul_rn(scale[r], s[r][m]);
+    for (int m = 0; m < M; ++m) {
+      float v[R];
+#pragma unroll
+      for (int r = 0; r < R; ++r) v[r] = FIXED & FMA ? s[r][m] : __fmul_rn(scale[r], s[r][m]);
+      q4_put<R>(sums + m * t.high, v);
     }
+    if (FIXED & FMA) q4_put<R>(t.scales + (buffer + b) * t.high + g * R, scale);
+    b += blocks_on, g += groups_on;
+    if (g >= t.groups) g -= t.groups, ++b;
   }
 }
 
-// One step of a chain: acc = acc + d * s; the product is made already, unless with fma.
+// --- chains ---------------------------------------------------------------------------------------
+
+// What a thread's chains are: rows 4 * quad .. 4 * quad + 3 of a tile, input m, of the blocks b with
+// b % step = at; step is 4 with split_k, where four threads side by side have the four partial sums.
+struct Q4Chains {
+  int quad, m, at, step;
+
+  __device__ Q4Chains(const Q4Work& t, int variants) {
+    step = variants & SPLIT_K ? 4 : 1;
+    at = threadIdx.x % step;
+    const int quads = (t.tile + 3) / 4;
+    quad = threadIdx.x / step % quads, m = threadIdx.x / step / quads;
+  }
+};
+
+// acc = acc + d * s; the product is made already, unless with fma.
 template <int FIXED>
-__device__ __forceinline__ float q4_step(float acc, float value, const float* scale) {
-  return FIXED & FMA ? __fmaf_rn(*scale, value, acc) : __fadd_rn(acc, value);
+__device__ __forceinline__ float q4_step(float acc, float value, float scale) {
+  return FIXED & FMA ? __fmaf_rn(scale, value, acc) : __fadd_rn(acc, value);
 }
 
-// Goes on with the chain of one row and input over a window; part: its partial sums, one but for
-// split_k.
-template <int FIXED>
-__device__ __forceinline__ void q4_chain(float (&part)[4], const float* sums, const float* scales,
-                                         int width, int variants) {
-  if (!(FIXED & FMA) && !(variants & SPLIT_K)) {
-    part[0] = chain_sum(sums, width, part[0]);
-    return;
-  }
-  const bool split = variants & SPLIT_K;
-  int b = 0;
-  for (; b + 4 <= width; b += 4) {
-    const float4 four = *(const float4*)(sums + b);
-    if (split) {
-      part[0] = q4_step<FIXED>(part[0], four.x, scales + b);
-      part[1] = q4_step<FIXED>(part[1], four.y, scales + b + 1);
-      part[2] = q4_step<FIXED>(part[2], four.z, scales + b + 2);
-      part[3] = q4_step<FIXED>(part[3], four.w, scales + b + 3);
-    } else {
-      part[0] = q4_step<FIXED>(part[0], four.x, scales + b);
-      part[0] = q4_step<FIXED>(part[0], four.y, scales + b + 1);
-      part[0] = q4_step<FIXED>(part[0], four.z, scales + b + 2);
-      part[0] = q4_step<FIXED>(part[0], four.w, scales + b + 3);
-    }
-  }
-  // a window starts at a multiple of 4, so b mod 4 is that of the whole row
-  if (b < width) part[0] = q4_step<FIXED>(part[0], sums[b], scales + b);
-  if (b + 1 < width) {
-    float& second = split ? part[1] : part[0];
-    second = q4_step<FIXED>(second, sums[b + 1], scales + b + 1);
-  }
-  if (b + 2 < width) {
-    float& third = split ? part[2] : part[0];
-    third = q4_step<FIXED>(third, sums[b + 2], scales + b + 2);
-  }
-}
-
-// The chain of one thread, row `row` of a tile and input m; after the last window of a row its
-// output.
+// Goes on with the chains of this thread over a window.
 template <int M, int FIXED>
-__device__ __forceinline__ void q4_finish(const Q4Work& t, const Q4Window& at, float (&part)[4],
-                                          int row, int m, int variants) {
-  if (row >= at.height) return;
-  const int first = at.number % q4_buffers<M>() * t.tile + row, stride = q4_stride<M>(t.window);
-  q4_chain<FIXED>(part, t.sums + (first * M + m) * stride, t.scales + first * stride, at.width,
-                  variants);
-  if (at.from + at.width < t.nb) return;
-  float acc = part[0];
-  if (variants & SPLIT_K) {
-    acc = 0.0f;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) acc = __fadd_rn(acc, part[i]);
+__device__ __forceinline__ void q4_chain(const Q4Work& t, const Q4Window& at, float (&acc)[4],
+                                         const Q4Chains& chains) {
+  const int buffer = at.number % t.buffers * t.window, high = t.high;
+  const float* sums = t.sums + (buffer * M + chains.m) * high + chains.quad * 4;
+  const float* scales = t.scales + buffer * high + chains.quad * 4;
+#pragma unroll 4
+  for (int b = (chains.at - at.from) & (chains.step - 1); b < at.width; b += chains.step) {
+    const float4 v = *(const float4*)(sums + b * M * high);
+    const float4 d = FIXED & FMA ? *(const float4*)(scales + b * high) : v;
+    acc[0] = q4_step<FIXED>(acc[0], v.x, d.x), acc[1] = q4_step<FIXED>(acc[1], v.y, d.y);
+    acc[2] = q4_step<FIXED>(acc[2], v.z, d.z), acc[3] = q4_step<FIXED>(acc[3], v.w, d.w);
   }
-  t.out[(long long)m * t.rows + at.first + row] = acc;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) part[i] = 0.0f;
 }
 
-// All tiles of this block.
-template <int R, int M, int FIXED>
-__device__ __forceinline__ void q4_tiles(const Q4Work& t, int variants) {
-  uint4 qs[R];
-  unsigned short d[R];
-  Q4Cursor<R> cursor(t);
-  cursor.enter(t);
-  cursor.load(t, qs, d);
+// The chains over a window, and after the last window of a row its outputs.
+template <int M>
+__device__ __forceinline__ void q4_finish(const Q4Work& t, const Q4Window& at, float (&acc)[4],
+                                          const Q4Chains& chains) {
+  if (chains.m < t.count) {
+    if (t.variants & FMA) {
+      q4_chain<M, FMA>(t, at, acc, chains);
+    } else {
+      q4_chain<M, 0>(t, at, acc, chains);
+    }
+  }
+  if (at.from + at.width < t.nb) return;
+#pragma unroll 1
+  for (int i = 0; i < 4; ++i) {
+    float whole = acc[0];
+    if (chains.step > 1) {
+      whole = 0.0f;
+      for (int part = 0; part < 4; ++part)
+        whole = __fadd_rn(whole, __shfl_sync(0xffffffffu, acc[0], (threadIdx.x & 28) + part));
+    }
+    const int row = chains.quad * 4 + i;
+    if (chains.m < t.count && row < at.height && chains.at == 0)
+      t.out[(long long)chains.m * t.rows + at.first + row] = whole;
+    acc[0] = acc[1], acc[1] = acc[2], acc[2] = acc[3], acc[3] = 0.0f;
+  }
+}
+
+// --- all tiles ------------------------------------------------------------------------------------
+
+template <int R, int M>
+__device__ __forceinline__ void q4_sums(const Q4Work& t, const Q4Window& at) {
+  const int given = t.variants & (FMA | UNPAIRED);
+  if (given == 0) {
+    q4_compute<R, M, 0>(t, at);
+  } else if (given == FMA) {
+    q4_compute<R, M, FMA>(t, at);
+  } else if (given == UNPAIRED) {
+    q4_compute<R, M, UNPAIRED>(t, at);
+  } else {
+    q4_compute<R, M, FMA | UNPAIRED>(t, at);
+  }
+}
+
+template <int R, int M>
+__device__ __forceinline__ void q4_tiles(const Q4Work& t) {
   Q4Window now(t), next(t), last(t);
-  q4_stage<M>(t, now);
+  if (now.there()) q4_stage_weights<R>(t, now);
+  wait_for_previous();
+  let_next_start();
+  if (now.there()) q4_stage_inputs<M>(t, now);
   copy_commit();
-  const int m = threadIdx.x % M, row = threadIdx.x / M;
-  float part[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+  const Q4Chains chains(t, t.variants);
+  float acc[4] = {0.0f, 0.0f, 0.0f, 0.0f};
   while (true) {
     copy_wait<0>();
     __syncthreads();
     next.advance(t);
-    if (t.windows > 1 && next.there()) q4_stage<M>(t, next);
+    if (next.there()) q4_stage_weights<R>(t, next), q4_stage_inputs<M>(t, next);
     copy_commit();
-    if (now.number > 0 && row < t.tile && m < t.count)
-      q4_finish<M, FIXED>(t, last, part, row, m, variants);
+    if (now.number > 0) q4_finish<M>(t, last, acc, chains);
     if (!now.there()) break;
-    if (q4_buffers<M>() == 1) __syncthreads();
-    q4_compute<R, M, FIXED>(t, cursor, qs, d, now);
+    if (t.buffers == 1) __syncthreads();
+    q4_sums<R, M>(t, now);
     last = now;
     now = next;
   }
 }
 
-// Out of line: what the variants need must cost the exact tier no register.
-template <int R, int M, int FIXED>
-__device__ __noinline__ void q4_variant_tiles(const Q4Work t, int variants) {
-  q4_tiles<R, M, FIXED>(t, variants);
-}
-
-// The tiles with what the variants ask for; shared: as ops.py sizes it.
-template <int R, int M>
+// shared: as many_shapes.py sizes it.
+template <int M>
 __device__ __forceinline__ void q4_rows(float* out, const unsigned short* d,
                                         const unsigned char* qs, const float* x, int variants,
-                                        int rows, int nb, int tile, int count, float* shared) {
-  const int window = q4_window<M>(nb), windows = (nb + window - 1) / window;
-  float* sums = shared + (windows > 1 ? 2 : 1) * M * q4_span<M>(window) * Q4_PAD;
-  float* scales = sums + q4_buffers<M>() * M * tile * q4_stride<M>(window);
+                                        int rows, int nb, int tile, int window, int buffers,
+                                        int count, char* shared) {
+  constexpr int R = q4_group<M>();
+  const int groups = (tile + R - 1) / R, high = (groups * R + 3) / 4 * 4;
+  const int pitch = window | 1, half_pitch = (window + 2) / 2 | 1;
+  float* inputs = (float*)(shared + 2 * groups * R * pitch * 16);
+  float* sums = inputs + 2 * window * q4_pitch<M>();
+  float* scales = sums + buffers * window * M * high;
+  float* halves = scales + (variants & FMA ? buffers * window * high : 0);
   // Q4_MAGIC, in a way that no compiler can see: rows is never negative
   const unsigned magic = Q4_MAGIC | (unsigned)rows >> 31;
-  const Q4Work t = {d,    qs, x,     out,    sums,    scales, shared, rows,
-                    tile, nb, count, window, windows, magic};
-  if (!(variants & (FMA | UNPAIRED))) {
-    q4_tiles<R, M, 0>(t, variants);
-  } else if (!(variants & UNPAIRED)) {
-    q4_variant_tiles<R, M, FMA>(t, variants);
-  } else if (!(variants & FMA)) {
-    q4_variant_tiles<R, M, UNPAIRED>(t, variants);
-  } else {
-    q4_variant_tiles<R, M, FMA | UNPAIRED>(t, variants);
-  }
+  const Q4Work t = {d, qs, x, out, shared, (unsigned short*)halves, inputs, sums, scales, rows, tile,
+                    nb, count, window, groups, high, pitch, 2 * half_pitch, buffers, variants,
+                    magic};
+  q4_tiles<R, M>(t);
 }

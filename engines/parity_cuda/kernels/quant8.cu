@@ -1,7 +1,6 @@
 // quant8: int8 rows of K, V and the query, one scale a head. Contract 1.6.
 // Launch: grid (heads, M), 32 threads: a warp a head, so M cannot change anything.
-#include "variants.cuh"
-#include "warp.cuh"
+#include "heads.cuh"
 
 extern "C" __global__ void quant8(signed char* q, float* scale, const float* x, int variants,
                                   int heads, int hd) {
@@ -16,12 +15,5 @@ extern "C" __global__ void quant8(signed char* q, float* scale, const float* x, 
   const float s = __fdiv_rn(amax, 127.0f);
   if (threadIdx.x == 0) scale[row] = s;
   // step 3: divide, round to even, clamp as float; a zero scale gives zeros
-  for (int j = threadIdx.x; j < hd; j += 32) {
-    float t = 0.0f;
-    if (!zero_scale(s, variants)) {
-      t = rintf(quotient(x[j], s, variants));
-      t = fminf(fmaxf(t, -127.0f), 127.0f);
-    }
-    q[j] = (signed char)__float2int_rz(t);
-  }
+  for (int j = threadIdx.x; j < hd; j += 32) q[j] = quantised(x[j], s, variants);
 }

@@ -15,14 +15,20 @@ from tests.engines.kernel_texts import kernels
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_120")
 # Contract 4 writes fma64 in expf, cosf and sinf and fma32 in logf: kernels whose text leads to one
-# of these may hold the instruction; no other may.
+# of these may hold the instruction; no other may. row_block makes a product of 1.3 by one fma32,
+# which is rounded once as the product is (q4_row.cuh).
 _FMA64 = {"ucrt_expf", "ucrt_cosf", "ucrt_sinf"}
-_FMA32 = {"ucrt_logf"}
+_FMA32 = {"ucrt_logf", "row_block"}
 _BOUNDS = r"(?:__launch_bounds__\(\d+(?:, \d+)?\) )?"
 _VARIANTS = re.compile(
     rf'(extern "C" __global__ void {_BOUNDS}\w+\([^)]*\bint) variants([^)]*\) \{{)'
 )
-_ENTRY = re.compile(r"^\.visible \.entry (\w+)\(", re.MULTILINE)
+# A kernel, or a function that was not inlined: ``.func (.param .b32 result) name(``.
+_BLOCK = re.compile(
+    r"^(?:\.visible (?=\.entry)|(?:\.\w+ )?(?=\.func))\.(?P<kind>entry|func)\s+"
+    r"(?:\([^)]*\)\s*)?(?P<name>\w+)\s*\(",
+    re.MULTILINE,
+)
 # The rules, each a pattern over one instruction's name and what it would break.
 _RULES = (
     (re.compile(r"\.ftz\b"), "flushes subnormals"),
@@ -94,11 +100,30 @@ COMPILERS: dict[str, Compile] = {"nvcc": by_nvcc, "nvrtc": by_nvrtc}
 
 
 def instructions(ptx: str) -> dict[str, list[str]]:
-    """Kernel to its instructions' names, in order."""
-    starts = [*_ENTRY.finditer(ptx)]
+    """Kernel to its instructions' names, in order; then those of the functions that it calls."""
+    starts = [*_BLOCK.finditer(ptx)]
     ends = [found.start() for found in starts[1:]] + [len(ptx)]
-    bodies = ((found[1], ptx[found.end() : end]) for found, end in zip(starts, ends, strict=True))
-    return {name: _INSTRUCTION.findall(body[body.index("{") :]) for name, body in bodies}
+    texts: dict[str, dict[str, str]] = {"entry": {}, "func": {}}
+    for found, end in zip(starts, ends, strict=True):
+        body = ptx[found.end() : end].partition("{")[2]
+        if body:  # a function is announced before it is written
+            texts[found["kind"]][found["name"]] = body
+    functions = texts["func"]
+    return {
+        name: _INSTRUCTION.findall("".join([body, *_called(body, functions)]))
+        for name, body in texts["entry"].items()
+    }
+
+
+def _called(body: str, functions: Mapping[str, str]) -> list[str]:
+    """The bodies of all functions that ``body`` leads to."""
+    found: dict[str, str] = {}
+    left = [body]
+    while left:
+        named = set(re.findall(r"\w+", left.pop())) & functions.keys() - found.keys()
+        found |= {name: functions[name] for name in named}
+        left += [functions[name] for name in named]
+    return [*found.values()]
 
 
 def inexact(ptx: str) -> dict[str, set[str]]:

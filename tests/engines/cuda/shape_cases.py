@@ -25,12 +25,15 @@ def halves(rng: np.random.Generator, *shape: int) -> Array:
     return rng.normal(0, 0.02, shape).astype(np.float16).view(np.uint16)
 
 
-def q4(rows: int, nb: int, count: int) -> Named:
-    """A Q4_0 projection."""
+def q4(rows: int, nb: int, count: int, far: bool = False) -> Named:
+    """A Q4_0 projection. ``far``: some inputs are too large or too small to be scaled."""
     rng = np.random.default_rng((SEED, rows, nb, count))
     qs = rng.integers(0, 256, (rows, nb * 16), np.uint8)
-    args = (halves(rng, rows, nb), qs, wide(rng, count, nb * 32))
-    return "q4_matvec", f"{rows} x {nb} blocks, {count} rows", (((count, rows), F),), args
+    x = wide(rng, count, nb * 32)
+    if far:
+        x[:, ::3] = np.ldexp(x[:, ::3], rng.integers(-130, 60, x[:, ::3].shape))
+    label = f"{rows} x {nb} blocks, {count} rows{', far' if far else ''}"
+    return "q4_matvec", label, (((count, rows), F),), (halves(rng, rows, nb), qs, x)
 
 
 def f32(rows: int, cols: int, count: int) -> Named:
@@ -74,6 +77,38 @@ def attention(heads: tuple[int, int, int], keys: int, count: int, int8: bool) ->
     return "attention_int8", label, spec, args
 
 
+def unseen(heads: tuple[int, int, int], keys: int, count: int) -> Named:
+    """The same with an infinite value that the last row alone sees."""
+    op, label, spec, args = attention(heads, keys, count, int8=False)
+    values = args[2]
+    assert isinstance(values, np.ndarray)
+    values[-1, :, 0] = np.inf
+    return op, f"{label}, the last infinite", spec, args
+
+
+def scored(scores: Array, int8: bool) -> Named:
+    """Attention of two rows over keys with these scores, times a constant."""
+    keys = len(scores)
+    op, label, spec, args = attention((2, 1, 32), keys, 2, int8)
+    given = list(args)
+    given[0] = np.ones_like(given[0])
+    k = np.ones_like(given[2 if int8 else 1])
+    if int8:
+        given[2], given[3] = k, scores[:, None].astype(F)
+    else:
+        given[1] = k * scores[:, None, None].astype(F)
+    return op, f"{label}, scores {scores[0]:g} to {scores[-1]:g}", spec, tuple(given)
+
+
+def odd_scores() -> Iterator[Array]:
+    """Of 140 keys: maxima that move at every key or never; then one that is not finite."""
+    yield from (np.linspace(0.01, 3, 140), np.linspace(3, 0.01, 140), np.full(140, 0.5))
+    for at, value in ((0, np.nan), (40, np.nan), (0, np.inf), (100, np.inf), (129, -np.inf)):
+        scores = np.linspace(-1, 1, 140)
+        scores[at] = value
+        yield scores
+
+
 def router(experts_: int, ranks: int, count: int) -> Named:
     """Logits with ties."""
     rng = np.random.default_rng((SEED, experts_, ranks, count))
@@ -113,6 +148,7 @@ def small() -> Iterator[Named]:
         (34, 37, 7), (41, 40, 8), (6, 66, 9), (5, 3, 33), (300, 9, 1), (1500, 2, 1), (601, 1, 8),
     ):  # fmt: skip
         yield q4(rows, nb, count)
+    yield from (q4(9, 5, count, far=True) for count in (1, 2, 3, 8))
     for rows, cols, count in (
         (1, 1, 1), (3, 15, 1), (5, 16, 2), (2, 33, 3), (31, 64, 1), (33, 65, 4), (7, 513, 1),
         (3, 2050, 1), (2, 2052, 8), (40, 100, 9), (3, 67, 33), (1100, 20, 1),
@@ -120,6 +156,7 @@ def small() -> Iterator[Named]:
         yield f32(rows, cols, count)
     for rows, nb, count, groups in (
         (1, 1, 1, 1), (5, 3, 2, 3), (33, 7, 1, 1), (70, 33, 1, 3), (130, 24, 1, 3), (4, 131, 1, 1),
+        (5, 3, 3, 1), (7, 2, 4, 3), (9, 5, 8, 1), (3, 4, 13, 3),
     ):  # fmt: skip
         yield experts(rows, nb, count, groups)
     for int8 in (True, False):
@@ -128,6 +165,8 @@ def small() -> Iterator[Named]:
                 yield attention(heads, keys, count, int8)
         yield from (attention((2, 1, 40), 128, 1, int8), attention((2, 1, 40), 129, 1, int8))
         yield attention((2, 1, 32), 1003, 2, int8)
+        yield from (scored(scores, int8) for scores in odd_scores())
+    yield from (unseen((2, 1, 36), 35, 3), unseen((1, 1, 32), 130, 2))
     for experts_, ranks, count in ((1, 1, 1), (3, 3, 2), (31, 5, 1), (33, 8, 3), (130, 8, 1)):
         yield router(experts_, ranks, count)
     yield from (delta(1, 2, 7, 17), delta(2, 2, 9, 15), delta(1, 1, 128, 16), delta(1, 3, 8, 33))
@@ -154,10 +193,14 @@ def real() -> Iterator[Named]:
     yield from (norm("headnorm", 1, 24, 256), quant8(2, 32, 128))
 
 
-def check_shape(case: Named, run: Runner) -> None:
-    """Raise OpMismatch where a backend has other bytes than the twin."""
+def check_shape(case: Named, run: Runner, mask: int = 0) -> None:
+    """Raise OpMismatch where a backend has other bytes than the twin. ``mask``: the variants."""
     op, label, specs, args = case
-    pairs = zip(_arrays(op, args, specs, numba_run), _arrays(op, args, specs, run), strict=True)
+
+    def twin(*given: Any) -> Any:
+        return numba_run(*given, mask)
+
+    pairs = zip(_arrays(op, args, specs, twin), _arrays(op, args, specs, run), strict=True)
     for at, (one, other) in enumerate(pairs):
         if (one.dtype, one.shape, one.tobytes()) != (other.dtype, other.shape, other.tobytes()):
             wrong = int(check.differing(one, other, any_nan=False).sum())

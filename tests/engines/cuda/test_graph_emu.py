@@ -40,8 +40,8 @@ def engine_of(**options: str) -> Any:
 
 @cache
 def launched(preset: str, short: bool = False) -> list[Row]:
-    """The walk, launch by launch."""
-    return list(walk(engine_of(graph="off"), model_of(preset), short=short))
+    """The walk, launch by launch and op by op."""
+    return list(walk(engine_of(graph="off", fuse="off"), model_of(preset), short=short))
 
 
 def replay_differs(preset: str = "moe-tiny") -> str:
@@ -177,10 +177,10 @@ def keep_in_a_recording(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
     """The tap keeps one value of layer 2 so many times, but only while a step is recorded."""
     real = Tap._keep
 
-    def keep(self: Tap, key: Key, buffer: Any) -> None:
+    def keep(self: Tap, key: Key, buffer: Any, passing: bool) -> None:
         recording = self.backend._recording is not None  # type: ignore[attr-defined]
         for _ in range(times if recording and key[1:] == (2, "ores") else 1):
-            real(self, key, buffer)
+            real(self, key, buffer, passing)
 
     monkeypatch.setattr(Tap, "_keep", keep)
 

@@ -72,7 +72,7 @@ def test_every_op_is_held_against_something() -> None:
 @pytest.mark.parametrize(
     ("op", "name", "old", "new"),
     [
-        ("conv_step", "conv_step.cu", "w[c * 4 + t]", "w[c * 4 + 3 - t]"),
+        ("conv_step", "delta.cuh", "(w[t], tap[t])", "(w[3 - t], tap[t])"),
         ("conv_step", "conv_step.cu", "= tap[t + 1]", "= tap[t]"),
         ("decay_rates", "decay_rates.cu", "-ucrt_expf", "ucrt_expf"),
         ("delta_gates", "delta_gates.cu", "any_sigmoid(b[at]", "any_sigmoid(a[at]"),
@@ -96,20 +96,20 @@ def test_red_kernel_text_by_twin(op: str, name: str, old: str, new: str) -> None
 @pytest.mark.parametrize(
     ("op", "name", "old", "new"),
     [
-        ("rmsnorm", "rmsnorm.cu", "__fadd_rn(lo0, lo1)", "__fadd_rn(lo0, lo2)"),
-        ("f32_matvec", "chain.cuh", "acc = product_sum(w[j], x[j], acc, FIXED)",
-         "acc = product_sum(w[n - 1 - j + whole], x[n - 1 - j + whole], acc, FIXED)"),
+        ("rmsnorm", "norm.cuh", "__fadd_rn(lo0, lo1)", "__fadd_rn(lo0, lo2)"),
+        ("f32_matvec", "chain.cuh", "(acc, v.x), v.y), v.z), v.w)", "(acc, v.x), v.z), v.y), v.w)"),
         ("q4_matvec", "q4.cuh", "product_sum(low[r][e], a[e], second, variants)",
          "product_sum(low[r][e], b[e], second, variants)"),
         ("q4_matvec", "q4_rows.cuh", "min(t.window, t.nb - from)",
          "min(t.window, t.nb - from - (t.nb > 1))"),
-        ("attention_int8", "attention.cuh", "if (lane > 0) before = fmaxf(before, lower);", ""),
-        ("attention_f32", "attention.cuh", "all = fmaxf(all, score[w]);", "all = score[w];"),
+        ("attention_int8", "attention.cuh",
+         "if (lane > 0 && !first_is_nan) before = fmaxf(before, lower);", ""),
+        ("attention_f32", "attention.cuh", "if (!first_is_nan) before = fmaxf(before, peak);", ""),
         ("attention_f32", "attention_f32.cu", "if (d + 3 < hd) four.w = from[3];", ""),
         ("attention_int8", "attention_int8.cu", "j < hd; ++j) sum", "j + 1 < hd; ++j) sum"),
-        ("router_topk", "router_topk.cu", "other == top && id < best", "other == top && id > best"),
-        ("expert_matvec", "expert_matvec.cu", "groups > 1 ? rank : 0", "0"),
-        ("quant8", "quant8.cu", "rintf(", "roundf("),
+        ("router_topk", "topk.cuh", "other == top && id < best", "other == top && id > best"),
+        ("expert_matvec", "expert_matvec.cu", "t.groups > 1 ? list[c] - m * t.ranks : 0", "0"),
+        ("quant8", "heads.cuh", "rintf(", "roundf("),
         ("embed", "q4.cuh", "5.192296858534828e33f", "2.596148429267414e33f"),
     ],
 )  # fmt: skip
@@ -121,9 +121,9 @@ def test_red_kernel_text(op: str, name: str, old: str, new: str) -> None:
 def test_red_a_race_shows_in_another_schedule() -> None:
     """Without its first barrier rmsnorm is right only where thread 0 comes last."""
     texts = kernel_sources()
-    text = texts["rmsnorm.cu"].replace("  __syncthreads();\n", "", 1)
-    assert text != texts["rmsnorm.cu"]
-    sources = {"rmsnorm.cu": text, **{name: texts[name] for name in SHARED}}
+    text = texts["norm.cuh"].replace("  __syncthreads();\n", "", 1)
+    assert text != texts["norm.cuh"]
+    sources = {name: texts[name] for name in ("rmsnorm.cu", *SHARED)} | {"norm.cuh": text}
     for schedule, right in (("descending", True), ("ascending", False)):
         settings = EngineSettings(options=SCHEDULES[schedule])
         run = OpRunner(EmuBackend(settings, sources), schedule).run
@@ -151,7 +151,7 @@ def test_red_probabilities_that_are_read() -> None:
 
 
 def test_red_a_variant_that_is_ignored() -> None:
-    fault = planted("combine", "combine.cu", "variants & FOLD_P", "false")
+    fault = planted("combine", "ranks.cuh", "variants & FOLD_P", "false")
     with pytest.raises(check.OpMismatch, match=r"\| fold_p\]"):
         check.check_variants("combine", frozenset({"fold_p"}), fault.run_variants)
 

@@ -108,10 +108,10 @@ def test_every_kernel_is_in_a_list() -> None:
 @pytest.mark.parametrize(
     ("file", "old", "new", "alone"),
     [
-        ("combine.cu", "ffn = __fadd_rn(ffn, term);", "ffn = __fmaf_rn(ffn, 1.5f, term);",
+        ("combine.cu", "__fadd_rn(ores[at], ffn)", "__fmaf_rn(ores[at], 1.5f, ffn)",
          {"combine": {"fma.rn.f32"}}),
-        ("rmsnorm.cu", "eps), variants)", "eps), 0)", {"rmsnorm": RSQRT}),
-        ("headnorm.cu", "__fmul_rn(__fmul_rn(x[j], r),", "__fdividef(__fmul_rn(x[j], r),",
+        ("rmsnorm.cu", "eps, variants, d)", "eps, 0, d)", {"rmsnorm": RSQRT}),
+        ("headnorm.cu", "normed(x[j], r, w[j])", "__fdividef(normed(x[j], r, w[j]), r)",
          {"headnorm": {"div.approx.f32"}}),
     ],
 )  # fmt: skip

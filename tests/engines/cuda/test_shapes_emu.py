@@ -9,7 +9,9 @@ import pytest
 
 from parity.errors import InputError
 from parity.protocol import EngineSettings
+from parity.variants import variant_mask
 from parity_cuda.emu_backend import EmuBackend
+from parity_cuda.many_shapes import MOST_SHARED, ManyShape, Work, compiled_rows
 from parity_cuda.ops import Ops
 from parity_cuda.sources import kernel_sources
 from parity_cuda.tuning import MOST_TILE, Tuning, keep_tuning, kept_tuning, key, tuning_file
@@ -20,7 +22,21 @@ from tests.oracle import check
 
 CASES = list(small())
 NAMES = [f"{op} {label}" for op, label, *_ in CASES]
+FMA, UNPAIRED, SPLIT_K = (variant_mask([name]) for name in ("fma", "unpaired", "split_k"))
+MASKS = (0, SPLIT_K, FMA, UNPAIRED, FMA | UNPAIRED, FMA | UNPAIRED | SPLIT_K)
 TUNED = ("q4_matvec", "f32_matvec", "expert_matvec")
+
+
+class Always(Tuning):
+    """One shape of many rows."""
+
+    def __init__(self, shape: ManyShape) -> None:
+        super().__init__()
+        object.__setattr__(self, "shape", shape)
+
+    def q4(self, rows: int, nb: int, count: int, variants: int) -> ManyShape:
+        shape: ManyShape = self.shape  # type: ignore[attr-defined]
+        return shape
 
 
 class AnyTile(Tuning):
@@ -30,9 +46,9 @@ class AnyTile(Tuning):
         super().__init__()
         object.__setattr__(self, "always", tile)
 
-    def _tile(self, name: str, rows: int, default: int) -> int:
+    def _chosen(self, name: str) -> int:
         always: int = self.always  # type: ignore[attr-defined]
-        return min(always, rows)
+        return always
 
 
 @pytest.mark.parametrize("case", CASES, ids=NAMES)
@@ -72,30 +88,41 @@ FAULTS = {
         "width = min(t.window, (t.nb - from) / 4 * 4 + (t.nb < 4 ? t.nb : 0));",
     ),
     "the last row of a tile left out": (
-        "q4_matvec", "q4_rows.cuh", "if (group * R + r >= at.height) continue;",
-        "if (group * R + r + (R > 1) >= at.height + (at.height % R == 0)) continue;",
+        "q4_matvec", "q4_rows.cuh", "row < at.height && chains.at == 0",
+        "row < max(1, at.height - 1) && chains.at == 0",
     ),
-    "a window's inputs too late": (
-        "q4_matvec", "q4_rows.cuh", "(t.windows > 1 ? at.number % 2 : 0)",
-        "(t.windows > 1 ? (at.number + 1) % 2 : 0)",
+    "a window's weights too late": (
+        "q4_matvec", "q4_rows.cuh", "const int part = at.number % 2 * R * t.groups, buffer",
+        "const int part = (at.number + 1) % 2 * R * t.groups, buffer",
     ),
     "a column left out": (
-        "f32_matvec", "chain.cuh", "for (int j = whole; j < n; ++j) acc = product_sum",
-        "for (int j = whole + (n > 64); j < n; ++j) acc = product_sum",
+        "f32_matvec", "chain.cuh", "for (int j = fours; j < n; ++j) acc = __fadd_rn",
+        "for (int j = fours + (n > 64); j < n; ++j) acc = __fadd_rn",
     ),
     "a unit left out": (
-        "expert_matvec", "expert_matvec.cu", "if (unit >= units) break;\n      const int dot",
-        "if (unit + 1 >= units) break;\n      const int dot",
+        "expert_matvec", "expert_matvec.cu", "if (unit >= units) break;\n      put_terms",
+        "if (unit + 1 >= units) break;\n      put_terms",
+    ),
+    "an expert worked on for one row alone": (
+        "expert_matvec", "expert_matvec.cu", "return list[0] == own ? found : 0;",
+        "return list[0] == own ? 1 : 0;",
     ),
     "no maximum of the tiles before": (
-        "attention_int8", "attention.cuh", "if (best == best) best = all;", "",
+        "attention_int8", "attention.cuh", "if (lane == r) best = before;", "",
     ),
     "corrections of the next key": (
-        "attention_f32", "attention.cuh", "tile.correction[threadIdx.x] = c;",
-        "tile.correction[(threadIdx.x + 1) % TILE] = c;",
+        "attention_f32", "attention.cuh", "to.correction[key] = made.c;",
+        "to.correction[(key + 1) % TILE] = made.c;",
     ),
     "the key past the last": (
-        "attention_f32", "attention.cuh", "float p = -0.0f, c = 1.0f;", "float p = 1.0f, c = 1.0f;",
+        "attention_f32", "attention.cuh",
+        "made = {-0.0f, 1.0f, t < keys", "made = {1.0f, 1.0f, t < keys",
+    ),
+    "values past the last key": (
+        "attention_f32", "attention.cuh", "acc = e < left ? next : acc;", "acc = next;",
+    ),
+    "a maximum of 32 keys left out": (
+        "attention_f32", "attention.cuh", "if (lane < since) to.", "if (lane + 1 < since) to.",
     ),
     "a column of S left out": (
         "delta_step", "delta_step.cu", "const bool there = j < value_width;",
@@ -125,16 +152,17 @@ RACES = {
     "f32_matvec": (
         "f32_rows.cuh", "    }\n    __syncthreads();\n  }\n", "    }\n  }\n",
     ),
-    "expert_matvec": ("expert_matvec.cu", "  }\n  __syncthreads();\n  if (", "  }\n  if ("),
+    "expert_matvec": ("expert_matvec.cu", "  }\n  __syncthreads();\n  if (t", "  }\n  if (t"),
     "attention_int8": (
-        "attention.cuh", "values);\n    }\n    __syncthreads();\n  }\n", "values);\n    }\n  }\n",
+        "attention.cuh", "barrier_sync(full, waiting);\n  chain.load(ahead, 0, 0)",
+        "barrier_arrive(full, waiting);\n  chain.load(ahead, 0, 0)",
     ),
     "delta_step": (
         "delta_step.cu", "  }\n  __syncthreads();\n  if (threadIdx.y == 0 && there) {",
         "  }\n  if (threadIdx.y == 0 && there) {",
     ),
     "router_topk": (
-        "router_topk.cu", "  __syncwarp();\n  const float total", "  const float total",
+        "topk.cuh", "  __syncwarp();\n  const float total", "  const float total",
     ),
 }  # fmt: skip
 
@@ -157,28 +185,28 @@ def test_a_tuning_is_kept_and_found(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("PARITY_CACHE", str(tmp_path))
     assert kept_tuning("NVIDIA H200") == Tuning()
     assert kept_tuning("NVIDIA H200", 7) == Tuning(processors=7)
-    name = key("q4", 512, 64, 1)
+    name = key("q4", 512, 64, 2)
     path = keep_tuning("NVIDIA H200", {name: 7})
     assert json.loads(path.read_text())["tiles"] == {name: 7}
     found = kept_tuning("NVIDIA H200")
-    assert found.q4(512, 64, 1, 0).tile == 7
-    assert found.q4(512, 64, 2, 0) == Tuning().q4(512, 64, 2, 0)
+    assert found.q4(512, 64, 2, 0).tile == 7
+    assert found.q4(512, 64, 4, 0) == Tuning().q4(512, 64, 4, 0)
     assert kept_tuning("NVIDIA H200", 1) == Tuning({name: 7}, 1)
 
 
 def test_few_processors_get_few_blocks_of_many_rows() -> None:
     """The emulator is one: a block is paid for thread by thread there."""
     one, many = Tuning(processors=1), Tuning()
-    for found in (one.q4(384, 5, 1, 0), one.f32(384, 160, 1), one.expert(96, 5)):
+    for found in (one.f32(384, 160, 1), one.expert(96, 5)):
         assert found.tile == MOST_TILE
-    assert one.q4(384, 5, 1, 0).blocks == 3
-    assert many.q4(384, 5, 1, 0).blocks == 128
+    assert one.q4(384, 5, 2, 0).blocks == 1
+    assert many.q4(384, 5, 2, 0).blocks > 90
 
 
 @pytest.mark.parametrize(
     "text",
     ["", "[]", "{}", '{"tiles": 3}', '{"tiles": {"q4 1x1x1": 0}}', '{"tiles": {"q4 1x1x1": true}}',
-     '{"tiles": {"q4 1x1x1": 33}}', '{"tiles": {"q4 1x1x1": "8"}}'],
+     '{"tiles": {"q4 1x1x1": 257}}', '{"tiles": {"q4 1x1x1": "8"}}'],
 )  # fmt: skip
 def test_red_a_file_that_is_no_tuning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
@@ -191,19 +219,38 @@ def test_red_a_file_that_is_no_tuning(
     assert raised.value.next_step.endswith("just tune")
 
 
-def test_tiles_fit_what_the_kernels_can_take() -> None:
-    """A chain is one thread's: 256 threads for tile x M chains; and one block's shared memory."""
+def test_shapes_fit_what_the_kernels_can_take() -> None:
+    """A thread runs the chains of four rows, one partial sum of them with split_k; and one
+    multiprocessor's shared memory."""
     for rows in (1, 3, 100, 512, 2048, 5120, 17408, 248320):
         for nb in (1, 3, 24, 64, 160, 544, 1000):
             for count in (1, 2, 3, 8, 33):
-                shape = Tuning().q4(rows, nb, count, 4)
-                assert 1 <= shape.tile <= MOST_TILE
-                assert shape.shared <= 227 * 1024
-                assert shape.blocks >= 1
+                for mask in (0, SPLIT_K, FMA):
+                    shape = Tuning().q4(rows, nb, count, mask)
+                    work = Work(rows, nb, compiled_rows(count), mask)
+                    assert 1 <= shape.tile <= work.most_tile(shape.threads)
+                    shared = work.shared(shape.tile, shape.window, shape.buffers)
+                    assert shape.shared == shared <= MOST_SHARED - 1024
+                    assert shape.blocks >= 1
 
 
-def test_red_a_tile_that_the_memory_is_not_made_for() -> None:
-    """The kernel must be told the tile that its memory was sized for: ASan sees another one."""
-    shape = Tuning().q4(64, 8, 1, 0)
-    assert shape.shared == 4 * (8 * 36 + 2 * shape.tile * 36)
-    assert check_shape(q4(64, 8, 1), runner("ascending").run_for) is None
+@pytest.mark.parametrize("threads", [32, 96, 256])
+@pytest.mark.parametrize("mask", MASKS)
+def test_a_window_and_the_threads_change_no_bit(threads: int, mask: int) -> None:
+    """M of 1 to 9 and 33, odd sizes, one block or several, one buffer of sums or two."""
+    backend = EmuBackend(EngineSettings(options=SCHEDULES["shuffled 4"]))
+    for rows, nb, count, tile, window, buffers in (
+        (9, 7, 2, 9, 3, 1), (9, 7, 3, 4, 2, 2), (13, 12, 4, 5, 7, 1), (5, 3, 5, 2, 1, 2),
+        (7, 10, 6, 7, 10, 1), (6, 9, 7, 3, 4, 2), (11, 13, 8, 4, 5, 1), (3, 2, 9, 3, 1, 2),
+        (2, 2, 33, 1, 2, 1),
+    ):  # fmt: skip
+        for far in (False, True):
+            case = q4(rows, nb, count, far=far)
+            work = Work(rows, nb, compiled_rows(count), mask)
+            most = min(tile, work.most_tile(threads))
+            if most == 0:
+                continue
+            shared = work.shared(most, window, buffers)
+            fixed = OpRunner(backend, "fixed")
+            fixed.ops = Ops(backend, Always(ManyShape(2, threads, shared, most, window, buffers)))
+            check_shape(case, lambda *a, run=fixed.run_for: run(*a, mask), mask)

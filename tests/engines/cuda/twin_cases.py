@@ -86,11 +86,12 @@ TABLES: dict[str, Callable[[np.random.Generator], Iterator[Case]]] = {
 }
 
 
-def numba_run(op_name: str, args: check.Args, specs: Specs) -> check.Outputs:
-    """What the Numba op gives; its inputs are changed as the op changes them."""
+def numba_run(op_name: str, args: check.Args, specs: Specs, mask: int = 0) -> check.Outputs:
+    """What the Numba op gives with the variants of ``mask``; its inputs are changed as the op
+    changes them."""
     op = getattr(import_module(f"parity_cpu.ops.{op_name}"), op_name)
     outputs = tuple(_garbage(*spec) for spec in specs)
-    op(*op_arguments(op_name, parameters(op), outputs, args))
+    op(*op_arguments(op_name, parameters(op), outputs, args, mask))
     return outputs
 
 

@@ -52,6 +52,7 @@ class StressBackend(EmuBackend):
     """
 
     graph = False
+    fuse = True
     processors = 2
 
     def __init__(self, module: EmuModule, schedule: Schedule) -> None:
@@ -69,7 +70,8 @@ class StressBackend(EmuBackend):
         array.view(np.uint8)[...] = self._schedule.poison
         return array
 
-    def launch(self, kernel: str, grid: Any, block: Any, args: Any, shared: int = 0) -> None:
+    def launch(self, kernel: str, grid: Any, block: Any, args: Any, shared: int = 0,
+               *, overlap: bool = False) -> None:  # fmt: skip
         """Run it, and note its mask."""
         names = KERNELS[kernel].parameters
         mask = int(args[names.index("variants")]) if "variants" in names else 0

@@ -26,6 +26,8 @@ from parity_cuda.selftest import CHECKS, INPUTS
 from parity_cuda.state import append_rows
 from tests.engines.cuda import twin_cases
 from tests.engines.cuda.op_runner import OpRunner
+from tests.engines.cuda.shape_cases import attention
+from tests.engines.emu import delta_cases, heads_cases, moe_cases, project_cases
 from tests.engines.kernel_texts import Kernel, all_sources, kernels
 from tests.oracle import check, inputs
 from tests.oracle.values import generator
@@ -34,6 +36,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 Arrays = tuple[Array, ...]
 
 LARGEST = 3_000  # elements of all inputs of one case: a sanitizer runs it in milliseconds
+MANY_KEYS = 520  # five tiles of an attention: its makers come round
 MANY_ROWS = 33  # one more than a launch of q4_matvec_rows and f32_matvec_rows takes
 ROWS = (1, 2, 3)
 WITHOUT_ROWS = frozenset({"conv_step", "decay_rates", "delta_step"})  # one row a launch
@@ -62,7 +65,8 @@ class Case:
 def all_cases() -> dict[str, list[Case]]:
     """Every case by its group, the same in every process."""
     groups = {op: list(_op_cases(op)) for op in OPS}
-    others = (_maps, _own_maps, _exp64, _tallies, _digests, _appends, _moves, _selftests)
+    others = (_maps, _own_maps, _exp64, _tallies, _digests, _appends, _moves, _selftests, _heads,
+              _deltas, _moe, _projects)  # fmt: skip
     for case in (case for make in others for case in make()):
         groups.setdefault(case.group, []).append(case)
     return groups
@@ -112,6 +116,8 @@ def _shapes(op: str, exact: bool) -> list[Inputs]:
         label, _, (*weights, x) = max(chosen, key=lambda each: each[1][0][0][1])
         args = (*weights, np.resize(x, (MANY_ROWS, x.shape[1])))
         chosen.append((f"{label}, {MANY_ROWS} times", check.output_specs(op, args), args))
+    if op in ("attention_int8", "attention_f32"):
+        chosen.append(attention((1, 1, 3), MANY_KEYS, 2, op == "attention_int8")[1:])
     return chosen
 
 
@@ -279,3 +285,67 @@ def _selftests() -> Iterator[Case]:
         return (backend.download(out),)
 
     yield Case("selftest", "as at the start", 0, run)
+
+
+# --- fused launches -------------------------------------------------------------------------------
+
+
+def _heads() -> Iterator[Case]:
+    for kernel in heads_cases.FORMS:
+        for label, fused, _ in heads_cases.cases(kernel, KERNELS[kernel].masks()):
+            yield Case(kernel, label, 0, fused)
+
+
+def _deltas() -> Iterator[Case]:
+    for mask, shape in product(delta_cases.masks(), delta_cases.SMALL):
+        label = f"{shape} | {mask:#x}"
+        yield Case("fused_delta", label, shape.rows, _delta_run(shape, mask))
+
+
+def _delta_run(shape: delta_cases.Shape, mask: int) -> Any:
+    def run(backend: Backend, garbage: int) -> Arrays:
+        given = delta_cases.data(shape)
+        return tuple(delta_cases.by_launches(backend, shape, given, mask, garbage).values())
+
+    return run
+
+
+# One that is shared, one whose experts are made anew, one that guesses nothing.
+MOE = (
+    moe_cases.Shape(3, 2, 32, 64, shared=True),
+    moe_cases.Shape(5, 3, 32, 32, "near"),
+    moe_cases.Shape(4, 1, 64, 32, guess=False),
+)
+
+
+def _moe() -> Iterator[Case]:
+    masks = [KERNELS[f"fused_{launch}"].masks() for launch in ("route", "experts", "down")]
+    for at in range(max(map(len, masks))):
+        shape, each = MOE[at % len(MOE)], moe_cases.Masks(*(few[at % len(few)] for few in masks))
+        yield Case("fused_experts", f"{shape} | {each}", 0, _moe_run(shape, each))
+
+
+def _moe_run(shape: moe_cases.Shape, masks: moe_cases.Masks) -> Any:
+    def run(backend: Backend, garbage: int) -> Arrays:
+        found, _ = moe_cases.by_launches(backend, shape, moe_cases.data(shape), masks, garbage)
+        return tuple(found.values())
+
+    return run
+
+
+PROJECTED = tuple(shape for shape in project_cases.SHAPES if shape.cols < 700)
+
+
+def _projects() -> Iterator[Case]:
+    masks = KERNELS["fused_project"].masks()
+    for at, mask in enumerate(masks):
+        for shape in PROJECTED if mask == 0 else (PROJECTED[at % len(PROJECTED)],):
+            yield Case("fused_project", f"{shape} | {mask:#x}", 0, _project_run(shape, mask))
+
+
+def _project_run(shape: project_cases.Shape, mask: int) -> Any:
+    def run(backend: Backend, _: int) -> Arrays:
+        given = project_cases.data(shape)
+        return tuple(project_cases.by_launch(backend, shape, given, mask).values())
+
+    return run

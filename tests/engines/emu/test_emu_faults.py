@@ -45,6 +45,7 @@ def run(
         ("warp_barrier_only", 1),
         ("float_atomic", 4),
         ("blocks_share_a_word", 4),
+        ("named_too_early", 1),
     ],
 )
 def test_schedules_disagree(faults: EmuModule, name: str, grid: int) -> None:
@@ -54,7 +55,13 @@ def test_schedules_disagree(faults: EmuModule, name: str, grid: int) -> None:
 
 @pytest.mark.parametrize(
     ("name", "grid"),
-    [("ok_barriers", 1), ("ok_warp_barrier", 1), ("ok_locals", 1), ("ok_atomic", 4)],
+    [
+        ("ok_barriers", 1),
+        ("ok_warp_barrier", 1),
+        ("ok_locals", 1),
+        ("ok_atomic", 4),
+        ("ok_named", 1),
+    ],
 )
 def test_control_schedules_agree(faults: EmuModule, name: str, grid: int) -> None:
     results = {run(faults, name, schedule, grid) for schedule in ALL}
@@ -144,6 +151,22 @@ MESSAGES = {
         r"block \(0,0,0\): deadlock: 32 wait in __syncthreads \(thread 62 at faults\.cu:LINE\), "
         r"32 wait in a warp operation \(thread 63 at faults\.cu:LINE\), 0 have returned"
     ),
+    "named_deadlock": (
+        r"block \(0,0,0\): deadlock: 32 wait in a barrier by number \(thread 31 at "
+        r"faults\.cu:LINE\), 32 have returned"
+    ),
+    "named_counts": (
+        r"block \(0,0,0\): faults\.cu:LINE: thread \d+ expects (64|96) threads at barrier 1, "
+        r"others (64|96)"
+    ),
+    "named_number": (
+        r"block \(0,0,0\): faults\.cu:LINE: barrier 16 of 64 threads: numbers go from 1 to 15, "
+        r"threads by 32"
+    ),
+    "named_threads": (
+        r"block \(0,0,0\): faults\.cu:LINE: barrier 1 of 33 threads: numbers go from 1 to 15, "
+        r"threads by 32"
+    ),
     "mask_without_me": (
         r"block \(0,0,0\): faults\.cu:LINE: thread \d+ is lane \d+, which its own mask 0x0000ffff "
         r"leaves out"
@@ -166,7 +189,7 @@ MESSAGES = {
         r"block \(0,0,0\): faults\.cu:LINE uses extern __shared__, but the launch gives 0 bytes"
     ),
 }
-OPERATIONS = ("__syncthreads()", "_sync(", "__trap()", "extern __shared__")
+OPERATIONS = ("__syncthreads()", "_sync(", "_arrive(", "__trap()", "extern __shared__")
 
 
 def lines_of(text: str, kernel: str) -> str:

@@ -29,12 +29,13 @@ RACES = (
     *("no_barrier", "no_barrier_hidden", "write_after_read", "warp_barrier_only"),
     # more threads than TSan can follow
     *("no_barrier@256", "write_after_read@256", "write_after_read@1024"),
+    "named_too_early@256",
     # between blocks, which follow each other here: blocks_count gives the same bits in any order
     *("blocks_share_a_word@64x2", "blocks_count@1x2", "blocks_count@224x8"),
 )
 CONTROLS = (
     *("ok_barriers", "ok_barriers@256", "ok_warp_barrier", "ok_locals", "good"),
-    *("ok_atomic@64x2", "ok_blocks@64x3", "ok_blocks@128x20"),
+    *("ok_atomic@64x2", "ok_blocks@64x3", "ok_blocks@128x20", "ok_named@256"),
 )
 
 

@@ -56,26 +56,31 @@ PLANTS = {
         "delta_step.cu", "  // step 3", "  shared_delta[COLUMNS] = 0.0f;\n  // step 3", "ubsan"
     ),
     "a race between threads": plant(
-        "rmsnorm.cu", "  }\n  __syncthreads();\n  if", "  }\n  if", "order", "poison", "tsan"
+        "norm.cuh", "  }\n  __syncthreads();\n  if", "  }\n  if", "order", "poison", "tsan",
+        group="rmsnorm"
     ),
     "a race between blocks that loses counts": plant(
         "tally.cu", "atomicAdd(&counts[at], (unsigned long long)part[at]);",
         "counts[at] += (unsigned long long)part[at];", "tsan", luck=("order", "poison")
     ),
     "shared memory that is read unwritten": plant(
-        "norm_tree.cu", "part[j] = j < d ? __fmul_rn(x[j], x[j]) : 0.0f;",
-        "if (j < d) part[j] = __fmul_rn(x[j], x[j]);", "poison"
+        "norm.cuh", "part[j] = j < d ? __fmul_rn(x[j], x[j]) : 0.0f;",
+        "if (j < d) part[j] = __fmul_rn(x[j], x[j]);", "poison", group="norm_tree"
     ),
     "scratch memory that is read unwritten": plant(
-        "attention.cuh", "t <= pos + m)", "t < pos + m)", "poison", group="attention_f32"
+        "attention_scores.cuh", "t <= pos + first + m)", "t < pos + first + m)", "poison",
+        group="attention_f32"
     ),
     "an output that is read unwritten": plant(
-        "combine.cu", "float ffn = 0.0f;", "float ffn = out[(long long)m * hidden + j];", "poison"
+        "combine.cu", "const float ffn = ranks_sum(", "const float ffn = out[at] + ranks_sum(",
+        "poison"
     ),
     "an order that decides": plant(
-        "router_tree.cu", "const float sum = tree_sum(part, n);",
-        "float& sum = part[n - 1];\n  for (int j = threadIdx.x; j < n - 1; j += blockDim.x) "
-        "atomicAdd(&sum, part[j]);\n  __syncthreads();", "order"
+        "router_tree.cu", "const float sum = tree_dot(part, w, x, cols);",
+        "for (int j = threadIdx.x; j < cols; j += blockDim.x) part[j] = w[j] * x[j];\n"
+        "  __syncthreads();\n  float& sum = part[cols - 1];\n"
+        "  for (int j = threadIdx.x; j < cols - 1; j += blockDim.x) atomicAdd(&sum, part[j]);\n"
+        "  __syncthreads();", "order"
     ),
     "a barrier for half of the block": plant(
         "headnorm.cu", "  __syncthreads();\n  const float r",
@@ -95,7 +100,7 @@ def sources() -> dict[str, str]:
         texts[planted.file] = texts[planted.file].replace(planted.old, planted.new)
     kept = {planted.file for planted in PLANTS.values()}
     # What the cases of the planted kernels launch besides them.
-    kept |= {"attention_f32.cu", "q4_matvec.cu"}
+    kept |= {"attention_f32.cu", "q4_matvec.cu", "rmsnorm.cu", "norm_tree.cu"}
     return {name: text for name, text in texts.items() if name in kept or name.endswith(".cuh")}
 
 

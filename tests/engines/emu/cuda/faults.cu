@@ -182,3 +182,44 @@ extern "C" __global__ void ok_warp_barrier(const float* x, float* y) {
   __syncwarp();
   y[t] = part[t] + part[t ^ 1];
 }
+// barriers by number: two warps make what the others read, by halves, and wait for nobody
+extern "C" __global__ void ok_named(const float* x, float* y) {
+  __shared__ float part[3][64];
+  const int t = threadIdx.x, warp = t / 32;
+  float s = 0.0f;
+  for (int i = 0; i < 3; ++i) {
+    if (warp < 2) {
+      part[i][t] = x[t] + (float)i;
+      emu_barrier_arrive(1 + i, 256);
+    } else {
+      emu_barrier_sync(1 + i, 256);
+      s = s + part[i][t % 64];
+    }
+  }
+  y[t] = s;
+}
+// they say that it is made before it is
+extern "C" __global__ void named_too_early(const float* x, float* y) {
+  __shared__ float part[64];
+  const int t = threadIdx.x;
+  if (t < 64) {
+    emu_barrier_arrive(1, 256);
+    part[t] = x[t];
+    y[t] = 0.0f;
+  } else {
+    emu_barrier_sync(1, 256);
+    y[t] = part[t % 64];
+  }
+}
+extern "C" __global__ void named_deadlock(const float*, float*) {
+  if (threadIdx.x < 32) emu_barrier_sync(3, 64);
+}
+extern "C" __global__ void named_counts(const float*, float*) {
+  emu_barrier_sync(1, threadIdx.x < 32 ? 64 : 96);
+}
+extern "C" __global__ void named_number(const float*, float*) {
+  emu_barrier_sync(16, 64);
+}
+extern "C" __global__ void named_threads(const float*, float*) {
+  emu_barrier_arrive(1, 33);
+}

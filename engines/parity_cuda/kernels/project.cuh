@@ -1,0 +1,83 @@
+// project: one float row, normed or not, times several matrices, and what is made of the products
+// element by element. Contract 1.1, 1.3, 1.5, 1.9, 2 (the residual), 5.
+// Launch: grid (f32_blocks, then any number), whole warps, no fewer than share a Q4_0 row (a warp for 32
+// blocks, 16 at most); dynamic shared memory by row_shapes.py. The first blocks take tiles of f32 rows,
+// whose chains are long, the others Q4_0 rows. A chain belongs to one thread, so the grid cannot change
+// the order.
+#pragma once
+#include "f32_row.cuh"
+#include "q4_row.cuh"
+
+#define PROJECT_Q4 3
+#define PROJECT_F32 4
+#define WITH_NORM 1
+#define WITH_ACT 2
+#define WITH_TOTAL 4
+
+struct FloatMatrix {
+  float* out;
+  const float* w;
+  int rows;
+};
+
+// What a launch is given. rows: 0 where there is no such matrix.
+struct Project {
+  RowMatrix q4[PROJECT_Q4];
+  FloatMatrix f32[PROJECT_F32];
+  const float* x;
+  RowNorm norm;
+  RowEnd end;
+  int cols, f32_blocks, f32_tile, tile;
+};
+
+// A tile of rows of one f32 matrix.
+__device__ __forceinline__ void project_floats(const Project& p, int variants, float* shared) {
+  FloatMatrix found = p.f32[0];
+  int first = (int)blockIdx.x * p.f32_tile;
+#pragma unroll
+  for (int i = 0; i < PROJECT_F32 - 1; ++i)
+    if (first >= found.rows && p.f32[i + 1].rows > 0) {
+      first -= (found.rows + p.f32_tile - 1) / p.f32_tile * p.f32_tile;
+      found = p.f32[i + 1];
+    }
+  const int height = min(p.f32_tile, found.rows - first);
+  float *inputs = shared, *products = shared + (p.cols + 3) / 4 * 4;
+  wait_for_previous();
+  let_next_start();
+  float r = 0.0f;
+  if (p.norm.on) r = row_factor(p.x, p.norm.eps, variants, p.cols, products);
+  for (int j = threadIdx.x; j < p.cols; j += blockDim.x) {
+    float v = p.x[j];
+    if (p.norm.on) {
+      v = normed(v, r, p.norm.w[j]);
+      if (blockIdx.x == 0) p.norm.out[j] = v;
+    }
+    inputs[j] = v;
+  }
+  __syncthreads();
+  const float* w = found.w + (long long)first * p.cols;
+  const float acc = f32_row(w, inputs, variants, height, p.cols, products);
+  const int row = first + threadIdx.x;
+  if ((int)threadIdx.x >= height) return;
+  found.out[row] = acc;
+  if (p.end.total) p.end.total[row] = __fadd_rn(p.end.base[row], acc);
+}
+
+// The Q4_0 rows of a block. FIXED: fma and unpaired as the mask has them.
+template <int FIXED>
+__device__ __forceinline__ void project_q4(const Project& p, int variants, float* shared) {
+  const bool pairs = p.end.act != nullptr;
+  const int block = blockIdx.x - p.f32_blocks, blocks = gridDim.x - p.f32_blocks;
+  const int units = (p.q4[0].rows + p.q4[1].rows + p.q4[2].rows) >> (int)pairs;
+  const int from = row_share(units, block, blocks) << (int)pairs;
+  const int to = row_share(units, block + 1, blocks) << (int)pairs;
+  const RowPlan<PROJECT_Q4> plan = {{p.q4[0], p.q4[1], p.q4[2]}, p.x, p.norm, p.end, p.cols / 32,
+                                    from, to, p.tile, pairs};
+  row_tiles<PROJECT_Q4, FIXED>(plan, shared, variants);
+}
+
+// Out of line: what the variants need must cost the exact tier no register.
+template <int FIXED>
+__device__ __noinline__ void project_variants(const Project p, int variants, float* shared) {
+  project_q4<FIXED>(p, variants, shared);
+}
