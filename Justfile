@@ -58,7 +58,7 @@ bench-device *args:
 
 # each kernel's time on the device at the shapes of two models
 bench-kernels *args:
-    {{ python }} tests/bench/kernels.py "$@"
+    {{ python }} -m tests.bench.kernels "$@"
 
 # measure which tile of weight rows this device likes best and keep it
 tune *args:

@@ -106,21 +106,28 @@ class DeviceEngine:
         return self._forward([token], plan)[0]
 
     def step_rows(self, tokens: Sequence[int], plan: Plan | None = None) -> list[Step]:
-        """M rows in one forward: row by row the bits of M single steps (contract 6)."""
+        """M rows in one forward: row by row the bits of M single steps (contract 6). Op by op, one
+        row too: what it launches is to be held against what M rows launch."""
         check_rows(tokens)
         check_tokens(self.model.config, tokens, self.length, self.positions)
+        if len(tokens) == 1 and self.backend.fuse:
+            return self._forward(tokens, plan, fuse=False)
         return self._forward(tokens, plan)
 
-    def _forward(self, tokens: Sequence[int], plan: Plan | None) -> list[Step]:
+    def _forward(
+        self, tokens: Sequence[int], plan: Plan | None, *, fuse: bool = True
+    ) -> list[Step]:
         rows, pos = len(tokens), self.length
-        fused = self.backend.fuse and rows == 1 and not moves(plan)
+        fused = fuse and self.backend.fuse and rows == 1 and not moves(plan)
 
         def forward(tap: Tap) -> None:
             logits = self._arena.logits(rows)
             self._decoder.forward(rows, pos, self._state, tap, logits, fused)
 
         self._decoder.feed(tokens, pos)
-        steps = self._graphs.steps(rows, plan, pos, forward)
+        # A recorded step of one row is a fused one, where steps are fused.
+        record = fused or rows > 1 or not self.backend.fuse
+        steps = self._graphs.steps(rows, plan, pos, forward, record=record)
         self.length += rows
         return steps
 

@@ -28,11 +28,11 @@ from parity.variants import TIERS, variant_mask
 from parity_cuda.backend import Buffer
 from parity_cuda.cupy_backend import CupyBackend
 from parity_cuda.fused import delta as delta_launches
-from parity_cuda.fused import experts as moe_launches
 from parity_cuda.fused.project import Norm
 from parity_cuda.fused.project import project as project_launch
 from parity_cuda.ops import Ops, padded, scratch_width
 from parity_cuda.weights import Gdn
+from tests.bench.moe_run import MoeRun, MoeShape
 
 SEED = 20_261_130
 COLD = 200 << 20  # bytes of weights that no cache keeps between two uses
@@ -342,9 +342,6 @@ def fused_delta(model: str, key_heads: int, heads: int, width: int, count: int =
 MOE, HYBRID = "qwen3-30b-a3b", "qwen3.5-27b"
 
 
-MoeShape = tuple[int, int, int, int]  # experts, ranks, inter, hidden
-
-
 def moe(model: str, launch: str, shape: MoeShape, tier: int = 0) -> Case:
     """One of the fused launches of an MoE FFN, or all three."""
     experts, ranks, inter, hidden = shape
@@ -361,44 +358,6 @@ def moe(model: str, launch: str, shape: MoeShape, tier: int = 0) -> Case:
     kind = " fast" if tier else ""
     name = f"fused {launch} {ranks} of {experts} x {inter}x{hidden}{kind}"
     return Case(model, name, sum(sizes[name] for name in names), make)
-
-
-class MoeRun:
-    """Weights of one layer and its launches by name; ``x``: what the last one makes."""
-
-    def __init__(self, ops: Ops, data: Data, shape: MoeShape, tier: int) -> None:
-        experts, ranks, inter, hidden = shape
-
-        def q4(rows: int, cols: int) -> Q4[Buffer]:
-            nb = cols // 32
-            return Q4(data.halves(experts, rows, nb), data.bytes(experts, rows, nb * 16))
-
-        def int16(groups: int, width: int) -> tuple[Buffer, Buffer]:
-            q = data.bytes(1, groups, width, dtype=np.int16)
-            return q, data.empty(1, groups, width // 32)
-
-        router, norm = data.floats(experts, hidden), data.floats(hidden)
-        matrices = (q4(inter, hidden), q4(inter, hidden), q4(hidden, inter))
-        weights, ores = moe_launches.Weights(router, *matrices), data.floats(1, hidden)
-        guess = data.empty(1, experts) if moe_launches.guesses(tier) else None
-        fnrm, rlogits = data.empty(1, hidden), data.empty(1, experts)
-        routing = moe_launches.Routing(fnrm, *int16(1, hidden), rlogits, guess)
-        gate, up, act = (data.empty(1, ranks, inter) for _ in range(3))
-        acts = moe_launches.Acts(gate, up, act, *int16(ranks, inter))
-        self.x = data.empty(1, hidden)
-        ids, probs = data.bytes(1, ranks, dtype=np.int32), data.empty(1, ranks)
-        outs = (self.x, data.empty(1, ranks, hidden), ids, probs)
-        down = (ores, acts, routing, weights, None, True, tier)
-        self.launches: dict[str, Callable[[], None]] = {
-            "route": lambda: moe_launches.route(ops, routing, ores, norm, router, F(1e-6), tier),
-            "gate_up": lambda: moe_launches.gate_up(ops, acts, routing, weights, None, tier),
-            "down": lambda: moe_launches.down(ops, outs, *down),
-        }
-
-    def run(self, names: Sequence[str]) -> None:
-        """These launches."""
-        for name in names:
-            self.launches[name]()
 
 
 def cases() -> Iterator[Case]:

@@ -110,7 +110,7 @@ def test_doctor_without_any_engine_that_works(monkeypatch: pytest.MonkeyPatch) -
             32 << 30,
             False,
             "34.4 GB for ref and dut; 34.4 GB free",
-            "the preset moe-tiny needs 1.4 MB",
+            "--model moe-tiny needs 1.4 MB",
         ),
         (None, True, "34.4 GB for ref and dut; free memory is not known here", ""),
     ],

@@ -165,17 +165,17 @@ def test_red_a_changed_input(op: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("op", "old", "new"),
+    ("op", "file", "old", "new"),
     [
-        ("conv_step", "w[c * 4 + t]", "w[c * 4 + 3 - t]"),
-        ("delta_step", "h / (gridDim.y / key_heads)", "h % key_heads"),
-        ("delta_gates", "any_sigmoid(b[at]", "any_sigmoid(a[at]"),
+        ("conv_step", "delta.cuh", "__fmul_rn(w[t], tap[t])", "__fmul_rn(w[3 - t], tap[t])"),
+        ("delta_step", "delta_step.cu", "h / (gridDim.y / key_heads)", "h % key_heads"),
+        ("delta_gates", "delta_gates.cu", "any_sigmoid(b[at]", "any_sigmoid(a[at]"),
     ],
 )
-def test_red_kernel_text(op: str, old: str, new: str) -> None:
+def test_red_kernel_text(op: str, file: str, old: str, new: str) -> None:
     sources = kernel_sources()
-    assert sources[f"{op}.cu"].count(old) == 1
-    sources[f"{op}.cu"] = sources[f"{op}.cu"].replace(old, new)
+    assert sources[file].count(old) == 1
+    sources[file] = sources[file].replace(old, new)
     planted = OpRunner(EmuBackend(EngineSettings(), sources), "planted")
     with pytest.raises(check.OpMismatch, match="differ, first at"):
         hybrid_check.check_op(op, planted.run_for)

@@ -29,9 +29,13 @@ ELEMENTWISE = {
     "append_rows",
 }
 # A block of these takes several rows, to read weights and keys once: an argument counts them.
-TOGETHER = {"q4_matvec_rows", "attention_int8_scores", "attention_f32_scores"}
-# Room for the inputs of a block's rows, at most eight.
-STAGED = {"q4_matvec_rows", "f32_matvec_rows"}
+ATTENTION = {"attention_int8", "attention_f32", "attention_int8_scores", "attention_f32_scores"}
+DELTA = {"fused_delta_inputs", "fused_delta"}
+TOGETHER = {"q4_matvec_rows", "f32_matvec_rows", "expert_matvec", *ATTENTION, *DELTA}
+# Their tile and window follow the count of rows, by what is fastest.
+SHAPED = {"q4_matvec_rows", "f32_matvec_rows"}
+# And these have room for the inputs of a block's rows.
+STAGED = TOGETHER
 
 
 @pytest.fixture(params=ENGINES)
@@ -155,6 +159,7 @@ def test_buffers_of_rows_are_sized_by_the_cap_on_first_use(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     engine = opened("emu", model_of("hybrid-tiny"), ROOM)
+    engine.backend.fuse = False  # other launches keep other values
     engine.step(TOKENS[0])
     one = engine._decoder.one.nbytes
     engine.step_rows(TOKENS[:2])
@@ -193,7 +198,8 @@ def test_row_count_is_in_the_launch_shape_or_in_one_argument(
         other = [pair for pair in zip(three[4], seven[4], strict=True) if pair[0] != pair[1]]
         if other and kernel not in ELEMENTWISE:
             counted.add(kernel)
-            assert other == [(3, 7)], f"{kernel}: more than a count of rows differs"
+            alike = (3, 7) in other if kernel in SHAPED else other == [(3, 7)]
+            assert alike, f"{kernel}: more than a count of rows differs"
     assert counted <= TOGETHER
 
 

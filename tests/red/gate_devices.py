@@ -14,11 +14,13 @@ from parity_cuda.engine import CudaEngine, DeviceEngine, EmuEngine
 
 
 class _Untapped(DeviceEngine):
-    def _forward(self, tokens: Sequence[int], plan: Plan | None) -> list[Step]:
+    def _forward(
+        self, tokens: Sequence[int], plan: Plan | None, *, fuse: bool = True
+    ) -> list[Step]:
         if plan is None and len(tokens) >= 5:
             self._decoder.variants = variant_mask([*self.settings.variants, "split_k"])
         try:
-            return super()._forward(tokens, plan)
+            return super()._forward(tokens, plan, fuse=fuse)
         finally:
             self._decoder.variants = variant_mask(self.settings.variants)
 

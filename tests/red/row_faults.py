@@ -112,7 +112,7 @@ class LateRow(Fault):
         op(held, scale, x, variants)
         whole = q.base
         at = (q.ctypes.data - whole.ctypes.data) // q[0].nbytes
-        q[0], q[1:] = held[0], 77  # what lay there is chance: it could be the right row
+        q[0] = held[0]
         whole[at + 2 : at + self.rows + 1] = held[1:]
 
 

@@ -19,35 +19,24 @@ class PatchedShared(Patched):
     patches: ClassVar[Mapping[str, tuple[str, str, str]]] = {
         "first": (
             "combine_shared.cu",
-            """  float ffn = 0.0f;
-  for (int r = 0; r < ranks; ++r) {
-    const long long row = (long long)m * ranks + r;
-    float term = down[row * hidden + j];
-    if (!(variants & FOLD_P)) term = __fmul_rn(probs[row], term);
-    ffn = __fadd_rn(ffn, term);
-  }
-  const long long at = (long long)m * hidden + j;
+            "  float ffn = ranks_sum(down + row * hidden + j, hidden, probs + row, ranks, "
+            """variants);
   // step 2: ffn = ffn + gs * sh, after the chosen experts
-  ffn = __fadd_rn(ffn, __fmul_rn(gs[m], sh[at]));
+  ffn = with_shared(ffn, gs[m], sh[at]);
 """,
-            """  const long long at = (long long)m * hidden + j;
-  float ffn = __fadd_rn(0.0f, __fmul_rn(gs[m], sh[at]));
-  for (int r = 0; r < ranks; ++r) {
-    const long long row = (long long)m * ranks + r;
-    float term = down[row * hidden + j];
-    if (!(variants & FOLD_P)) term = __fmul_rn(probs[row], term);
-    ffn = __fadd_rn(ffn, term);
-  }
+            """  float ffn = with_shared(0.0f, gs[m], sh[at]);
+  for (int r = 0; r < ranks; ++r)
+    ffn = __fadd_rn(ffn, __fmul_rn(probs[row + r], down[(row + r) * hidden + j]));
 """,
         ),
-        "ungated": ("combine_shared.cu", "__fmul_rn(gs[m], sh[at])", "sh[at]"),
+        "ungated": ("ranks.cuh", "__fmul_rn(gs, sh)", "sh"),
         "after_residual": (
             "combine_shared.cu",
-            """  ffn = __fadd_rn(ffn, __fmul_rn(gs[m], sh[at]));
+            """  ffn = with_shared(ffn, gs[m], sh[at]);
   // step 3: x = ores + ffn
   out[at] = __fadd_rn(ores[at], ffn);
 """,
-            "  out[at] = __fadd_rn(__fadd_rn(ores[at], ffn), __fmul_rn(gs[m], sh[at]));\n",
+            "  out[at] = with_shared(__fadd_rn(ores[at], ffn), gs[m], sh[at]);\n",
         ),
         "unsquashed": ("shared_gate.cu", "any_sigmoid(x[j], variants)", "x[j]"),
         # Right with one row, wrong with more.
