@@ -19,7 +19,7 @@ from parity.protocol import EngineSettings, Plan, Step
 from parity.variants import TIERS, VARIANTS, variant_mask
 from parity_cuda.backend import Backend, Buffer
 from parity_cuda.decoder import Decoder
-from parity_cuda.graph import Graphs, moves
+from parity_cuda.graph import Graphs, eager, moves
 from parity_cuda.own_functions import own_values
 from parity_cuda.selftest import check_arithmetic
 from parity_cuda.sources import require_loaded_sources
@@ -125,9 +125,11 @@ class DeviceEngine:
             self._decoder.forward(rows, pos, self._state, tap, logits, fused)
 
         self._decoder.feed(tokens, pos)
-        # A recorded step of one row is a fused one, where steps are fused.
-        record = fused or rows > 1 or not self.backend.fuse
-        steps = self._graphs.steps(rows, plan, pos, forward, record=record)
+        # What is recorded of one row is the fused step, where there is one.
+        if fuse:
+            steps = self._graphs.steps(rows, plan, pos, forward)
+        else:
+            steps = eager(Tap(self.backend, self._arena, plan, rows), pos, forward)
         self.length += rows
         return steps
 

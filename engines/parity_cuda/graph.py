@@ -65,13 +65,10 @@ class Graphs:
         self.backend, self.arena = backend, arena
         self._found: dict[Kind, Captured | None] = {}
 
-    def steps(
-        self, rows: int, plan: Plan | None, pos: int, forward: Forward, *, record: bool = True
-    ) -> list[Step]:
-        """Do one forward of ``rows`` rows whose tokens and position the device has. ``record``:
-        whether it may be recorded."""
+    def steps(self, rows: int, plan: Plan | None, pos: int, forward: Forward) -> list[Step]:
+        """Do one forward of ``rows`` rows whose tokens and position the device has."""
         tap = Tap(self.backend, self.arena, plan, rows)
-        if not record or not self.backend.graph or not repeats(plan):
+        if not self.backend.graph or not repeats(plan):
             return eager(tap, pos, forward)
         kind = self._kind(rows, plan)
         if kind not in self._found:
