@@ -97,7 +97,7 @@ def _ask(what: str, part: nn.Linear, rows: int, running: Running) -> SumAsk:
         with running():
             op = TorchSums().make("linear", ask, rows)
 
-        return replace(op, library=inside(op.library, running))
+        return replace(op, arrays=inside(op.arrays, running))
 
     return SumAsk(what, ask, rows, opened)
 

@@ -33,15 +33,15 @@ def is_norm(part: nn.Module) -> bool:
     return named and weight is not None and weight.ndim == 1
 
 
-def inside(library: Library, running: Running) -> Library:
+def inside(arrays: Library, running: Running) -> Library:
     """The library, its calls made inside ``running()`` too."""
 
     @contextmanager
     def within() -> Iterator[None]:
-        with running(), library.within():
+        with running(), arrays.within():
             yield
 
-    return replace(library, within=within)
+    return replace(arrays, within=within)
 
 
 def norm_ask(what: str, part: nn.Module, rows: int, running: Running) -> SumAsk:
@@ -54,7 +54,7 @@ def norm_ask(what: str, part: nn.Module, rows: int, running: Running) -> SumAsk:
         with running():
             norm = _bare(part, device)
         key = key_of(shape, {"shape": f"x ({rows}, {width}), normed along the last axis"})
-        return norm_op(name, width, rows, norm, key, inside(shape.library, running))
+        return norm_op(name, width, rows, norm, key, inside(shape.arrays, running))
 
     return SumAsk(what, Ask(name, width, 1, device=device), rows, opened)
 

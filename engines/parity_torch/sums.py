@@ -52,7 +52,7 @@ class Shape:
         return made.to(device=self.device).to(dtype=_dtype(self.torch, self.dtype))
 
     @property
-    def library(self) -> Library:
+    def arrays(self) -> Library:
         """Tensors of the op's dtype on its device."""
 
         def load(w: Floats, rows: int) -> list[Any]:
@@ -164,7 +164,7 @@ def _rms_norm(shape: Shape) -> NormOp:
         return torch.nn.functional.rms_norm(x, (shape.K,), None, float(eps))
 
     key = key_of(shape, {"shape": f"x ({shape.M}, {shape.K}), normed along the last axis"})
-    return norm_op(shape.op, shape.K, shape.M, norm, key, shape.library)
+    return norm_op(shape.op, shape.K, shape.M, norm, key, shape.arrays)
 
 
 def _softmax(shape: Shape) -> SoftmaxOp:
@@ -178,7 +178,7 @@ def _softmax(shape: Shape) -> SoftmaxOp:
     key = key_of(shape, {"shape": f"x ({shape.M}, {shape.K}), along the last axis"})
     kinds: tuple[Format, Format] = ("f32", "f32")
     return SoftmaxOp(
-        shape.op, shape.K, shape.M, "values", *kinds, softmax, key, library=shape.library
+        shape.op, shape.K, shape.M, "values", *kinds, softmax, key, arrays=shape.arrays
     )
 
 
@@ -224,7 +224,7 @@ def _made(
 ) -> CalledOp:
     kinds: tuple[Format, Format] = (shape.dtype, shape.dtype)
     key = key_of(shape, layout)
-    return CalledOp(shape.op, shape.K, rows, terms, *kinds, call, key, library=shape.library)
+    return CalledOp(shape.op, shape.K, rows, terms, *kinds, call, key, arrays=shape.arrays)
 
 
 def key_of(shape: Shape, layout: Mapping[str, str]) -> dict[str, str]:

@@ -85,7 +85,7 @@ def at_once(loop: Any, rows: int) -> CalledOp:
         sums: Floats = loop(np.ones(N, np.float32), w)
         return sums
 
-    return CalledOp("many", N, rows, "values", "f32", "f32", call, {}, library=LIBRARY)
+    return CalledOp("many", N, rows, "values", "f32", "f32", call, {}, arrays=LIBRARY)
 
 
 @pytest.mark.parametrize("rows", [1, 3])

@@ -13,7 +13,7 @@ TEXT = SOURCE | {".md", ".yaml", ".yml", ".txt", ".json", ""}
 UNTRACKED = {".git", ".hypothesis", ".venv", "venv", "dist", "build", "site", "__pycache__"}
 PLUGIN_FOLDERS = ("engines", "probes", "reports")
 # Put together here, so that this file does not name them.
-MACHINE_PATHS = ("/" + "work/", "/tmp/" + "venv", "/." + "library", ".." + "/shared", "/" + "root/")
+MACHINE_PATHS = ("/" + "work/", "/tmp/" + "venv", "." + "library", ".." + "/shared", "/" + "root/")
 
 
 def files(root: Path, suffixes: set[str]) -> Iterator[Path]:

@@ -47,7 +47,7 @@ class CalledOp:
     equal rows, (rows, M) float32 or float64.
     ``key``: what the order holds for: device, versions, shape, layout, batch M, flags.
     ``batch``: the M of an op of products whose x may also be (M, n), each row another one.
-    ``library``: what w is for ``call``, and what it returns, if not NumPy's."""
+    ``arrays``: what w is for ``call``, and what it returns, if not NumPy's."""
 
     name: str
     n: int
@@ -58,12 +58,12 @@ class CalledOp:
     call: Call
     key: dict[str, str] = field(default_factory=dict)
     batch: int = 1
-    library: Library = field(default=NUMPY, repr=False)
+    arrays: Library = field(default=NUMPY, repr=False)
 
     @property
     def calls(self) -> int:
         """As in ``parity.order.op.Repeating``: one for NumPy, whose arrays lie where they are."""
-        return 1 if self.library is NUMPY else max(1, MANY // (self.rows * self.n))
+        return 1 if self.arrays is NUMPY else max(1, MANY // (self.rows * self.n))
 
     def run(self, x: Floats | None, w: Floats) -> npt.NDArray[Any]:
         """The op's sum for each row of w, (any number, n) float32, in calls of ``rows`` rows; the
@@ -74,13 +74,13 @@ class CalledOp:
         """What ``call`` gives for x, whatever that is for it, and each ``rows`` rows of w."""
         if not len(w):
             return np.zeros(0, np.float32)
-        with self.library.within():
-            return self.library.fetch([self.call(x, part) for part in self.parts(w)])[: len(w)]
+        with self.arrays.within():
+            return self.arrays.fetch([self.call(x, part) for part in self.parts(w)])[: len(w)]
 
     def products(self, xs: Floats, w: Floats) -> Floats:
         """As in ``parity.order.op.Multiplying``: w is brought to the library once for all xs."""
         found = np.empty((len(w), len(xs)), np.float32)
-        with self.library.within():
+        with self.arrays.within():
             for number, part in enumerate(self.parts(w)):
                 rows = slice(number * self.rows, (number + 1) * self.rows)
                 for at in range(0, len(xs), self.batch):
@@ -91,7 +91,7 @@ class CalledOp:
     def _columns(self, xs: Floats, part: Any) -> npt.NDArray[Any]:
         """(rows, len(xs)) of one call."""
         x = np.resize(xs, (self.batch, self.n)) if self.batch > 1 else xs[0]
-        sums = self.library.fetch([self.call(x, part)])
+        sums = self.arrays.fetch([self.call(x, part)])
         return (sums if sums.ndim > 1 else sums[:, None])[:, : len(xs)]
 
     def parts(self, w: Floats) -> Sequence[Any]:
@@ -99,7 +99,7 @@ class CalledOp:
         lacking = -len(w) % self.rows
         if lacking:
             w = np.concatenate([w, np.zeros((lacking, self.n), np.float32)])
-        return self.library.load(w, self.rows)
+        return self.arrays.load(w, self.rows)
 
 
 @dataclass(frozen=True)

@@ -42,8 +42,8 @@ class NormOp(CalledOp):
         parts, room = self.parts(w), max(1, MANY // (self.rows * self.n))
         for at in range(0, len(asks), room):
             some = asks[at : at + room]
-            with self.library.within(), np.errstate(all="ignore"):
-                found = self.library.fetch([self.call(eps, parts[number]) for number, eps in some])
+            with self.arrays.within(), np.errstate(all="ignore"):
+                found = self.arrays.fetch([self.call(eps, parts[number]) for number, eps in some])
             yield from found.reshape(len(some), self.rows, self.n)
 
     def finish(self, sums: Floats) -> Floats:
@@ -96,10 +96,10 @@ def _squares(asked: Asked, rows: int, norm: Norm) -> NormOp:
 
 
 def norm_op(
-    name: str, n: int, rows: int, norm: Norm, key: dict[str, str], library: Library = NUMPY
+    name: str, n: int, rows: int, norm: Norm, key: dict[str, str], arrays: Library = NUMPY
 ) -> NormOp:
     """The sums of squares of ``norm``, which is given ``rows`` rows a call."""
-    return NormOp(name, n, rows, "squares", "f32", "f32", norm, key, library=library)
+    return NormOp(name, n, rows, "squares", "f32", "f32", norm, key, arrays=arrays)
 
 
 def mean_squares(x: Floats, rows: int, normed: Callable[[Sequence[Ask]], Iterator[Array]]) -> Array:
