@@ -127,7 +127,8 @@ def shown(fuse: str, fields: tuple[str, ...] | None, tier: str = "exact") -> tup
     engine.load(MODEL, 8)
     plan = None if fields is None else Plan(dumped_fields(MODEL.config, fields))
     steps = [each for tokens in ((3,), (1, 4, 1), (5, 9), (2,))
-             for each in engine.step_rows(tokens, plan)]  # fmt: skip
+             for each in (engine.step_rows(tokens, plan) if len(tokens) > 1
+                          else [engine.step(*tokens, plan)])]  # fmt: skip
     ran = engine.counters()
     assert ("fused_delta" in ran) == (fuse == "on"), ran
     assert ("delta_step" in ran) == (fuse == "off" or (fields is not None and "s" in fields)), ran
