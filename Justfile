@@ -56,6 +56,10 @@ bench *args:
 bench-device *args:
     {{ python }} tests/bench/device.py "$@"
 
+# on an NVIDIA device: each launch of a decode step by itself, and the step without it
+bench-launches *args:
+    {{ python }} -m tests.bench.launches "$@"
+
 # each kernel's time on the device at the shapes of two models
 bench-kernels *args:
     {{ python }} -m tests.bench.kernels "$@"
