@@ -24,9 +24,9 @@ lint:
 types:
     {{ python }} -m mypy && {{ python }} -m pyright
 
-# all tests that need no GPU
+# all tests that need no GPU; a worker has neighbours to itself, as they share what is slow to make
 test *args:
-    {{ python }} -m pytest -n 2 --no-gpu "$@"
+    {{ python }} -m pytest -n 2 --dist worksteal --no-gpu "$@"
 
 # the planted faults alone
 red *args:
@@ -75,6 +75,10 @@ bench-cpu *args:
 # how time grows when keys, context, rows or layers double: [N] [--engine cuda] [--only TEXT]
 bench-scaling *args:
     {{ python }} -m tests.bench.scaling "$@"
+
+# what Python makes of a dumped step, and of a run of them, beside a device that answers at once
+bench-dump *args:
+    {{ python }} -m tests.bench.dumping "$@"
 
 # how fast an engine takes over a model file: FILE [--engine cuda]
 bench-loading *args:

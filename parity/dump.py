@@ -90,8 +90,11 @@ class Dump:
     source: str = ""
 
     @property
-    def entries(self) -> list[Entry]:
-        """Entries of all segments, in file order; makes them all where segments are tables."""
+    def entries(self) -> Sequence[Entry]:
+        """Entries of all segments, in file order: the segment itself where there is one; of more
+        than one all are made."""
+        if len(self.segments) == 1:
+            return next(iter(self.segments.values()))
         return [entry for segment in self.segments.values() for entry in segment]
 
     @property

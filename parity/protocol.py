@@ -21,6 +21,10 @@ contract.md; the default) or LIBRARY, another one of its own, whose bits nobody 
 ``sums_of(field, layer, rows)``, an optional method, tells which sums make a field in a forward of
 so many rows (``parity.order.sums.SumAsk``): where a difference begins, reports say how both sides
 add.
+
+``embedded(token)``, an optional method, gives what the loaded model embeds a token as, [hidden] in
+the dtype that the first layer reads. No key shows it: without this method a difference at the start
+of layer 0 is told as the embedding's or the op's.
 """
 
 from __future__ import annotations
@@ -150,10 +154,12 @@ class Call:
 @dataclass(frozen=True)
 class Step:
     """What one step gave: logits float32[vocab] (a copy), entries in dataflow order, tensors, and
-    by traced key the calls since the value before it (values made by one op share its calls)."""
+    by traced key the calls since the value before it (values made by one op share its calls).
+    ``entries``: a list, or a ``parity.dumps.table.Table``, which makes each when it is asked for;
+    later steps do not change them."""
 
     logits: np.ndarray
-    entries: list[Entry] = field(default_factory=list)
+    entries: Sequence[Entry] = field(default_factory=list)
     tensors: dict[Key, np.ndarray] = field(default_factory=dict)
     calls: dict[Key, tuple[Call, ...]] = field(default_factory=dict)
 

@@ -20,7 +20,8 @@ from parity.errors import InputError
 from parity.registry import ENGINES, INSTALL, plugins
 from parity.variants import TIERS
 
-FILE_SUFFIXES = (".dump", ".txt", ".npz", ".safetensors")
+TENSOR_SUFFIXES = (".npz", ".safetensors")
+FILE_SUFFIXES = (".dump", ".txt", *TENSOR_SUFFIXES)
 _CHANGES = re.compile(r"(?::([A-Za-z_]\w*))?((?:[+-][A-Za-z_]\w*)*)", re.ASCII)
 _FOREIGN = re.compile(r"([A-Za-z_][\w.]*:[A-Za-z_]\w*)(.*)", re.ASCII)
 _SECONDS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")

@@ -141,7 +141,8 @@ def promise_outcomes(
     if loaded.config.family == MODULES:
         raise InputError(
             f"{loaded.label} has fields of its own: promises are checked on the contract's",
-            "give a preset, as dense-tiny",
+            "give a preset (hf:dense-tiny): the promises are the engine's, whatever model it runs; "
+            "on this model run parity stable, isodiff and rollback",
         )
     tokens = tuple(prompt_tokens(seed, 6, loaded.config.ids))
     bench = Bench("", candidate(engine, settings), loaded, tokens)
@@ -269,7 +270,7 @@ def _check_logits(bench: Bench, step: Step) -> None:
 
 def logits_are_a_copy(bench: Bench) -> None:
     """The logits of a step belong to the caller: later steps do not change them, and changing
-    them changes no later step."""
+    them changes no later step. Nor do later steps change the entries of one before."""
     quiet, engine = bench.open(), bench.open()
     wanted = [bits(quiet.step(token).logits) for token in bench.tokens[:3]]
     first = engine.step(bench.tokens[0])
@@ -284,6 +285,14 @@ def logits_are_a_copy(bench: Bench) -> None:
         bench.require(False, "the logits cannot be written to")
     after = engine.step(bench.tokens[2])
     bench.require(bits(after.logits) == wanted[2], "other logits after the caller wrote into them")
+    engine.reset()
+    steps, told = [], []
+    for token in bench.tokens[:3]:
+        steps.append(engine.step(token, bench.plan))
+        told.append([*steps[-1].entries])
+    where = "a later step wrote into the entries of one before"
+    for step, entries in zip(steps, told, strict=True):
+        bench.require_none(where, first_difference(entries, step.entries))
 
 
 def prefill_equals_steps(bench: Bench) -> None:

@@ -13,6 +13,7 @@ from parity.errors import InputError
 from parity.kinds import misfit
 from parity.orders import KeyOrders, orders_of_plain
 from parity.profiles import Profile
+from parity.reading import read_json
 from parity.status import Level, Verdict
 
 FORMAT = "parity-divergence"
@@ -22,6 +23,8 @@ UNTYPED = "dtype and shape not recorded"  # how the note of a two-column dump be
 CONTAMINATED = "contaminated start"  # a reason: the sides did not start from one state
 TAP_LIES = "the values are equal, the digests are not"  # how a reason begins: births are not named
 EMBEDDING = "token or embedding"  # op of a birth: what layer 0 reads differs, before any op
+EMBEDDED = "embedding"  # op of a birth: the row that both sides embed one token as is another
+NOT_SEEN = "not seen on both sides"  # how the evidence of a birth with such inputs begins
 
 
 class KeyState:
@@ -119,7 +122,9 @@ class Birth:
     key's KeyState in the run, "" where it was not dumped. ``clean``: no input of it differs in the
     run. ``elements``: on the ref's inputs; None beyond the first births, whose detail is kept.
     ``explained``: whether the ref's op with the dut's elementary functions gives the dut's bytes;
-    None where no function differs, or that was not asked.
+    None where no function differs, or that was not asked. ``evidence``: what is known of its
+    inputs, where that is not what ``clean`` says; ``op`` then names all that may be wrong.
+    ``weights``: names of those its op reads that differ.
     """
 
     key: str
@@ -135,6 +140,8 @@ class Birth:
     elements: Elements | None = None
     functions: list[FunctionDiff] = field(default_factory=list)
     explained: bool | None = None
+    evidence: str = ""
+    weights: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -369,25 +376,6 @@ class Tree:
             problem = f"{where}: damaged: {misplaced}: a value of another kind"
             raise InputError(problem, "write the report again")
         return tree
-
-
-def read_json(text: str, where: str) -> Any:
-    """What a JSON text holds; raises InputError naming ``where`` for any other text."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        problem = f"{where}: not JSON{_json_fault(error)}"
-        raise InputError(problem, "give a file of --json") from error
-
-
-def _json_fault(error: ValueError | RecursionError) -> str:
-    """Where or why a text is not JSON; Python's own words say little to a user."""
-    if isinstance(error, json.JSONDecodeError):
-        cut = error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated string")
-        if cut and error.doc.strip():
-            return f": cut short, the text ends inside line {error.doc.rstrip().count(chr(10)) + 1}"
-        return f", at line {error.lineno} column {error.colno}"
-    return ": nested too deep" if isinstance(error, RecursionError) else ": too large a number"
 
 
 def _require_known(version: Any, where: str) -> None:

@@ -15,7 +15,7 @@ from numba.extending import intrinsic
 from parity.elementary.functions import FUNCTIONS
 from parity_cpu.c_library import address, c_library, c_library_version, processor, user_symbol
 from parity_cpu.functions import InLoops, compiler_versions
-from parity_cpu.jit import jit, jit_parallel
+from parity_cpu.jit import jit_parallel, jit_part
 
 Floats = npt.NDArray[np.float32]
 
@@ -103,12 +103,12 @@ def _call_f32(typingctx: Any, where: Any, x: Any) -> Any:
 call_f32: Any = intrinsic(_call_f32)
 
 
-@jit
+@jit_part
 def _sigmoid(x, expf):  # type: ignore[no-untyped-def]
     return np.float32(_ONE / np.float32(_ONE + call_f32(expf, np.float32(-x))))
 
 
-@jit
+@jit_part
 def _softplus(x, expf, logf):  # type: ignore[no-untyped-def]
     if x > _LINEAR:
         return x

@@ -35,6 +35,12 @@ class Decoder:
         self.final_norm = tensors["final_norm"]
         self.lm_head = head(tensors, config.tied)
 
+    def embedded(self, token: int) -> np.ndarray:
+        """What a token is embedded as, float32[hidden]: the row that the first layer reads."""
+        row = f32(1, self.config.hidden)
+        embedding(self.call, row, self.embed, np.array([token], np.int32))
+        return row[0]
+
     def forward(self, tokens: Sequence[int], pos: int, state: State, tap: Tap) -> np.ndarray:
         """M tokens at pos .. pos + M - 1; advances ``state``. Returns logits (M, vocab)."""
         config = self.config

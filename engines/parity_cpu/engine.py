@@ -14,6 +14,7 @@ import numpy as np
 from parity import __version__
 from parity.builds.provenance import COMPILED, MASK, NONE, PACKAGES, packages
 from parity.dump import TensorType
+from parity.dumps.forms import Forms
 from parity.errors import InputError, ParityBug
 from parity.fnv import BASES
 from parity.model.checks import (
@@ -29,6 +30,7 @@ from parity.model.model import Model
 from parity.protocol import EngineSettings, Plan, Step
 from parity.variants import TIERS, VARIANTS, variant_mask
 from parity_cpu import jit
+from parity_cpu.ahead import compile_ahead
 from parity_cpu.code_cache import forget_changed, loaded_code
 from parity_cpu.decoder import Decoder
 from parity_cpu.own_functions import own_values
@@ -68,6 +70,7 @@ class Engine:
         self._marked: int | None = None
         self._copies: list[np.ndarray] | None = None
         self._tensors: dict[str, np.ndarray] = {}
+        self._forms = Forms()
 
     def describe(self) -> Mapping[str, str]:
         """Processor, compiler, the digests of the ops' sources and of the code that was called."""
@@ -93,7 +96,7 @@ class Engine:
         check_room(self.name, model, positions, self.room())
         jit.require_loaded_sources()
         forget_changed()
-        self._announce_compiling()
+        cold = self._announce_compiling()
         self._tensors = dict(load_tensors(model))
         self._model = model
         self._copies = None
@@ -101,16 +104,20 @@ class Engine:
         self.positions = positions
         self._state = State(model.config, positions)
         self._threads = useful_threads(model.config)
+        if cold:
+            compile_ahead(self._decoder)
         self.reset()
 
-    def _announce_compiling(self) -> None:
-        """Say once in a process that the first forward waits for the compiler: where nothing can
-        be kept the cache never becomes warm, yet nothing is compiled twice."""
+    def _announce_compiling(self) -> bool:
+        """Say once in a process that the first forward waits for the compiler, and whether it was
+        said: where nothing can be kept the cache never becomes warm, yet nothing is compiled
+        twice."""
         notes = self.settings.notes
         if notes is None or Engine._announced or jit.cache_is_warm():
-            return
+            return False
         Engine._announced = True
-        notes.note("compiling the CPU engine (first run on this machine, about 20 s)")
+        notes.note("compiling the CPU engine (first run on this machine, about 10 s)")
+        return True
 
     def weights(self) -> Mapping[str, tuple[TensorType, int]]:
         """Type and digest of every tensor held."""
@@ -146,7 +153,7 @@ class Engine:
         tap = Tap(plan, self._decoder.call)
         with threads(self._threads):
             logits = self._decoder.forward(tokens, self.length, self._state, tap)
-        steps = tap.steps(logits, self.length)
+        steps = tap.steps(logits, self.length, self._forms)
         self.length += len(tokens)
         return steps
 
@@ -174,6 +181,10 @@ class Engine:
         for copy, array in zip(self._copies, self._state.recurrent(), strict=True):
             array[...] = copy
         self.length, self._marked = self._marked, None
+
+    def embedded(self, token: int) -> np.ndarray:
+        """What a token is embedded as, float32[hidden]."""
+        return self._decoder.embedded(token)
 
     def sums_of(self, field: str, layer: int | None, rows: int) -> Sequence[SumAsk]:
         """The sums that make a field in a forward of ``rows`` rows, as this engine runs them."""

@@ -1,4 +1,4 @@
-"""jit, jit_parallel: how every function of this package is compiled, and where the code is kept.
+"""jit and its kind: how every function of this package is compiled, and where the code is kept.
 
 Numba's on-disk cache watches one file: after a change in a helper of *another* file it goes on
 serving the caller with the old helper inside. Here the cache folder is named by a digest over all
@@ -24,17 +24,25 @@ COMPILERS = ("numba", "llvmlite")
 _sources = Sources(PACKAGE)
 
 # Contract: one rounding per operation (no fastmath), IEEE division (x/0 is inf, no exception).
-OPTIONS = {"fastmath": False, "error_model": "numpy", "nogil": True}
+# A way in from C is made for nothing, one from Python for what Python calls: each takes as long to
+# compile as a small function.
+OPTIONS = {"fastmath": False, "error_model": "numpy", "nogil": True, "no_cfunc_wrapper": True}
+PART = {"no_cpython_wrapper": True}
 
 
 def jit(fn: F) -> F:
     """Compile `fn` for one thread by the contract's rules. Raises TypeError as `jit_parallel`."""
-    return _compiled(fn, parallel=False)
+    return _compiled(fn)
+
+
+def jit_part(fn: F) -> F:
+    """``jit`` for what compiled code alone calls; a call from Python raises TypeError."""
+    return _closed(_compiled(fn, **PART))
 
 
 def jit_inside(fn: F) -> F:
-    """``jit``, always made part of its callers: for what runs once a block of weights."""
-    return _compiled(fn, parallel=False, inside=True)
+    """``jit_part``, always made part of its callers: for what runs once a block of weights."""
+    return _closed(_compiled(fn, **PART, forceinline=True))
 
 
 def jit_parallel(fn: F) -> F:
@@ -83,17 +91,27 @@ def require_loaded_sources() -> None:
     _sources.require_loaded(__name__.partition(".")[0])
 
 
-def _compiled(fn: F, parallel: bool, inside: bool = False) -> F:
+def _compiled(fn: F, **options: Any) -> F:
     from numba import njit
 
     from parity_cpu.code_cache import CodeCache
 
     _refuse_compiled_closure(fn)
-    options: dict[str, Any] = {**OPTIONS, "parallel": parallel}
-    if inside:
-        options["forceinline"] = True
-    compiled: Any = njit(**options)(fn)
+    merged: dict[str, Any] = {**OPTIONS, "parallel": False, **options}
+    compiled: Any = njit(**merged)(fn)
     CodeCache(compiled, _own_folder())
+    return compiled
+
+
+def _closed(compiled: Any) -> Any:
+    """``compiled``, which has no way in from Python: Numba would jump to address 0."""
+
+    def refuse(*args: Any, **kws: Any) -> None:
+        name = compiled.py_func.__qualname__
+        raise TypeError(f"{name} is for compiled code alone; give it @jit to call it from Python")
+
+    compiled._insert = lambda *args, **kws: None  # so that every call comes by the next line
+    compiled._compile_for_args = refuse
     return compiled
 
 

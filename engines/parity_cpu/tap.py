@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from functools import cache
 
 import numpy as np
 
-from parity.dump import Entry, TensorType
+from parity.dump import TensorType
+from parity.dumps.forms import Forms, Where
 from parity.inject import check_replacement, move_element
-from parity.keys import Key, KeyOrder
+from parity.keys import Key
 from parity.protocol import Call, Plan, Step
 from parity_cpu.arguments import Ran
 from parity_cpu.calls import Calls
@@ -40,12 +42,24 @@ def put_in_place(buffer: np.ndarray, key: Key, given: np.ndarray | None) -> None
         buffer[...] = given
 
 
+@dataclass
+class Told:
+    """What was hashed, in the order of offering: a column each, of which a step's entries are
+    made when somebody looks at them. ``nonfinite``: by value, (count, flat index of the first)."""
+
+    pos: list[int] = field(default_factory=list)
+    where: list[Where] = field(default_factory=list)
+    kinds: list[TensorType] = field(default_factory=list)
+    digests: list[int] = field(default_factory=list)
+    nonfinite: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+
 class Tap:
     """Collects what ``plan`` asks for while one step runs through ``call``."""
 
     def __init__(self, plan: Plan | None, call: Calls) -> None:
         self.plan = plan
-        self.entries: list[Entry] = []
+        self.told = Told()
         self.tensors: dict[Key, np.ndarray] = {}
         self.calls: dict[Key, tuple[Call, ...]] = {}
         self._call = call
@@ -63,7 +77,7 @@ class Tap:
             return
         if self._digests_alone:
             if field in plan.fields:
-                self.entries.append(self._entry(Key(pos, layer, field), buffer))
+                self._tell(pos, layer, field, buffer)
             return
         key = Key(pos, layer, field)
         moved = plan.injection(key)
@@ -73,7 +87,7 @@ class Tap:
         if change is not None:
             put_in_place(buffer, key, change(buffer.copy()))
         if plan.wants(key):
-            self.entries.append(self._entry(key, buffer))
+            self._tell(pos, layer, field, buffer)
         if key in plan.tensors:
             self.tensors[key] = buffer.copy()
         if plan.trace:
@@ -88,11 +102,16 @@ class Tap:
         if key in wanted:
             self.calls[key] = tuple(ran.call(key.field) for ran in self._ran)
 
-    def steps(self, logits: np.ndarray, pos: int) -> list[Step]:
-        """One Step per row of logits (M, vocab), its keys in dataflow order."""
-        order, found = KeyOrder(), [Step(row) for row in logits]
-        for entry in sorted(self.entries, key=lambda entry: order(entry.key)):
-            found[entry.key.pos - pos].entries.append(entry)
+    def steps(self, logits: np.ndarray, pos: int, forms: Forms) -> list[Step]:
+        """One Step per row of logits (M, vocab), its keys in dataflow order. ``forms``: kept from
+        step to step."""
+        told, found = self.told, [Step(row) for row in logits]
+        if told.pos:
+            rows = [each - pos for each in told.pos]
+            digests = np.array(told.digests, np.uint64)
+            made = forms.of(rows, told.where, told.kinds, len(found))
+            tables = (form.table(pos + m, digests, told.nonfinite) for m, form in enumerate(made))
+            found = [Step(*pair) for pair in zip(logits, tables, strict=True)]
         for key, value in self.tensors.items():
             found[key.pos - pos].tensors[key] = value
         for key, calls in self.calls.items():
@@ -100,7 +119,13 @@ class Tap:
         self._call.record = self._call.borrow = None
         return found
 
-    def _entry(self, key: Key, buffer: np.ndarray) -> Entry:
+    def _tell(self, pos: int, layer: int | None, field: str, buffer: np.ndarray) -> None:
+        told = self.told
         floats = buffer.dtype.char == "f"
         found, count, first = digest(np.frombuffer(buffer, np.uint8), self._basis, floats)
-        return Entry(key, found, type_of(buffer), (count, first) if count else None)
+        if count:
+            told.nonfinite[len(told.pos)] = count, first
+        told.pos.append(pos)
+        told.where.append((layer, field))
+        told.kinds.append(type_of(buffer))
+        told.digests.append(found)

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from parity_cpu.jit import jit
+from parity_cpu.jit import jit_part
 from parity_cpu.lanes import LANES, column, fetch, four_words, halves, lane, spread, store
 
 i32 = np.int32
+AHEAD = 2  # so many tiles before they are read, memory is asked for them
 
 
-@jit
+@jit_part
 def tiles(rows):  # type: ignore[no-untyped-def]
     """How many tiles hold ``rows`` rows."""
     return (rows + LANES - 1) // LANES
 
 
-@jit
+@jit_part
 def scales(d, start, nb, count):  # type: ignore[no-untyped-def]
     """Scales of ``count`` rows: (nb * 16,) f32, a block's sixteen lanes side by side.
 
@@ -25,7 +26,7 @@ def scales(d, start, nb, count):  # type: ignore[no-untyped-def]
     found = np.empty(nb * LANES, np.float32)
     whole = nb - nb % 8
     for b in range(0, whole, 8):  # two in a word, eight in the 16 bytes of a row
-        fetch(d, (start + LANES * nb + LANES * b) * 2)
+        fetch(d, (start + AHEAD * LANES * nb + LANES * b) * 2)
         words = four_words(d, (start + b) * 2, nb * 2, count)
         for i in range(4):
             store(found, (b + 2 * i) * LANES, halves(words[i]))
@@ -35,7 +36,7 @@ def scales(d, start, nb, count):  # type: ignore[no-untyped-def]
     return found
 
 
-@jit
+@jit_part
 def put(out, at, values, count):  # type: ignore[no-untyped-def]
     """The first ``count`` lanes of values into out: (n,) f32 from ``at``."""
     for row in range(count):

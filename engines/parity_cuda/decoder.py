@@ -57,6 +57,14 @@ class Decoder:
         """Hand over the tokens of the next forward, and the position of the first."""
         self.backend.write(self.given[: 1 + len(tokens)], np.array([pos, *tokens], np.int32))
 
+    def embedded(self, token: int) -> np.ndarray:
+        """What a token is embedded as, float32[hidden]: the row that the first layer reads."""
+        row = self.backend.empty((1, self.config.hidden), np.float32)
+        self.feed([token], 0)
+        embedding(self.ops, row, self.embed, self.given[1:2])
+        found: np.ndarray = self.backend.download(row)[0]
+        return found
+
     def forward(
         self, count: int, pos: int, state: State, tap: Tap, logits: Buffer, fused: bool
     ) -> None:

@@ -48,6 +48,17 @@ class Table:
         """Blocks of a launch."""
         return self.parts + self.single + -(-self.small // WARPS)
 
+    def results(self, found: np.ndarray) -> tuple[np.ndarray, dict[int, tuple[int, int]]]:
+        """Of RESULT[n] in the order of the jobs: hashes uint64[n] in the order of the values, a
+        copy; and by value (count, flat index of the first) of what is not finite, where any is."""
+        hashes = np.empty(found.size, np.uint64)
+        hashes[self.order] = found["hash"]
+        if not found["nonfinite"].any():
+            return hashes, {}
+        bad = np.flatnonzero(found["nonfinite"])
+        pairs = zip(*(found[name][bad].tolist() for name in ("nonfinite", "first")), strict=True)
+        return hashes, dict(zip(self.order[bad].tolist(), pairs, strict=True))
+
 
 def make_table(addresses: Sequence[int], sizes: Sequence[int], floats: Sequence[bool]) -> Table:
     """The table for values at device ``addresses``, of ``sizes`` bytes, float32 or not."""

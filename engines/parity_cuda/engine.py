@@ -161,6 +161,10 @@ class DeviceEngine:
             self.backend.copy(buffer, copy)
         self.length, self._marked = self._marked, None
 
+    def embedded(self, token: int) -> np.ndarray:
+        """What a token is embedded as, float32[hidden]."""
+        return self._decoder.embedded(token)
+
     def sums_of(self, field: str, layer: int | None, rows: int) -> Sequence[SumAsk]:
         """The sums that make a field in a forward of ``rows`` rows, as this engine runs them."""
         # Of a red report alone: no run waits for these imports.

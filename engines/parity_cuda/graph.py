@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from parity.dumps.forms import Form
 from parity.errors import InputError
 from parity.protocol import Plan, Step
 from parity_cuda.backend import Backend, Recorded
 from parity_cuda.digests import Table
-from parity_cuda.tap import Arena, Slot, Tap
+from parity_cuda.tap import Arena, Tap
 
 GRAPH, FUSE = "graph", "fuse"  # options
 LAUNCHES = "launches"  # of a header
@@ -49,10 +50,10 @@ def repeats(plan: Plan | None) -> bool:
 
 @dataclass(frozen=True)
 class Captured:
-    """A recorded step: what it keeps for the tap when it starts at position ``pos``."""
+    """A recorded step, with what its rows tell wherever it starts; recorded at ``pos``."""
 
     recorded: Recorded
-    slots: list[Slot]
+    forms: list[Form]
     table: Table | None
     pos: int
 
@@ -81,9 +82,8 @@ class Graphs:
             captured = self._found[kind] = self._capture(tap, pos, forward)
         if captured.table is not None:
             self.arena.write(captured.table)
-        tap.follow(captured.slots, pos - captured.pos)
         self.backend.replay(captured.recorded)
-        return tap.steps(pos, captured.table)
+        return tap.steps(pos, captured.table, captured.forms)
 
     def _kind(self, rows: int, plan: Plan | None) -> Kind:
         fields = None if plan is None else frozenset(plan.fields)
@@ -103,7 +103,7 @@ class Graphs:
             tap.launch(tables[0])
 
         recorded = self.backend.record(run)
-        return Captured(recorded, tap.slots, tables[0], pos)
+        return Captured(recorded, tap.forms(pos), tables[0], pos)
 
 
 def eager(tap: Tap, pos: int, forward: Forward) -> list[Step]:
@@ -113,4 +113,4 @@ def eager(tap: Tap, pos: int, forward: Forward) -> list[Step]:
     if table is not None:
         tap.arena.write(table)
     tap.launch(table)
-    return tap.steps(pos, table)
+    return tap.steps(pos, table, tap.forms(pos))

@@ -20,7 +20,7 @@ NORM_THREADS = 256
 WARP = 32
 DIMS, TILE_KEYS, GROUPS, MAKERS = 32, 128, 3, 12  # attention.cuh
 KEY_ROW = 3 * (TILE_KEYS + 4) + 4  # floats of a KeyRow
-MOST_CHAINS, MOST_PARTS = 8, 4  # threads and shared memory of a block
+MOST_CHAINS, MOST_PARTS = 8, 2  # threads and shared memory of a block
 LONE_WARPS = 18  # of a block with one chain: it has a scheduler to itself
 SCORE_KEYS, SCORE_WARPS, SCORE_ROWS = 32, 8, 8  # attention_scores.cuh
 SCORE_BLOCKS = 256  # of one KV head: more keys are taken in turn
@@ -83,7 +83,7 @@ class Ops:
         args = [out, d, qs, x, _int(variants), _int(rows), _int(nb)]
         if x.shape[0] == 1 and fits_row(nb):
             one = self.tuning.row(rows, nb, variants)
-            args.append(_int(one.tile))
+            args += [_int(one.tile), _int(one.kept), _int(one.across)]
             self.backend.launch("q4_matvec", (one.blocks,), one.threads, args, shared=one.shared)
             return
         shape = self.tuning.q4(rows, nb, x.shape[0], variants)
@@ -159,7 +159,7 @@ class Ops:
         hd = q.shape[2]
         self._scores("attention_int8_scores", given, q, k, scratch, hd + 16, hd)
         cached = [q, q_scale, k, k_scale, v, v_scale, sm_scale, pos, _int(variants)]
-        self._chains("attention_int8", out, cached, k, scratch)
+        self._chains("attention_int8", out, cached, k, scratch, 1)
 
     def attention_f32(
         self,
@@ -176,7 +176,7 @@ class Ops:
         given = [scratch, q, k, sm_scale, pos]
         hd = q.shape[2]
         self._scores("attention_f32_scores", given, q, k, scratch, 4 * (hd + 7), 4 * hd)
-        self._chains("attention_f32", out, [q, k, v, sm_scale, pos, _int(variants)], k, scratch)
+        self._chains("attention_f32", out, [q, k, v, sm_scale, pos, _int(variants)], k, scratch, 4)
 
     def _scores(
         self,
@@ -200,17 +200,17 @@ class Ops:
         self.backend.launch(kernel, grid, block, [*given, *sizes], shared=shared, overlap=True)
 
     def _chains(
-        self, kernel: str, out: Buffer, given: list[Any], k: Buffer, scratch: Buffer
+        self, kernel: str, out: Buffer, given: list[Any], k: Buffer, scratch: Buffer, width: int
     ) -> None:
-        """Maxima, weights and sums over the scores of the launch before."""
+        """Maxima, weights and sums over the scores of the launch before. width: bytes of a value
+        of V."""
         rows, heads, hd = out.shape
         deal, every = chains(rows, heads, _over(hd, DIMS), self.tuning.processors)
         grid = (_over(_over(hd, DIMS), every), heads, _over(rows, deal))
-        tile = every * TILE_KEYS * DIMS + deal * KEY_ROW
         warps = deal * every + 1 + MAKERS if deal * every > 1 else LONE_WARPS
         sizes = [_int(rows), _int(scratch.shape[2]), _int(_groups(heads, k)), _int(hd)]
         args = [out, *given, scratch, *sizes]
-        shared = 4 * (GROUPS * tile + deal)
+        shared = chain_memory(deal, every, width)
         self.backend.launch(kernel, grid, WARP * warps, args, shared=shared, overlap=True)
 
     def add(self, out: Buffer, a: Buffer, b: Buffer) -> None:
@@ -387,6 +387,14 @@ def chains(rows: int, heads: int, parts: int, processors: int) -> tuple[int, int
             break
         every += 1
     return deal, every
+
+
+def chain_memory(rows: int, parts: int, width: int) -> int:
+    """Bytes of shared memory of a block of chains: tiles, sums, and what its makers ask for. width:
+    bytes of a value of V."""
+    tile = parts * TILE_KEYS * DIMS + rows * KEY_ROW
+    inbox = WARP * (1 + 2 * rows) + parts * WARP * DIMS * width // 4
+    return 4 * (GROUPS * tile + MOST_CHAINS + MAKERS * inbox)
 
 
 def _over(count: int, by: int) -> int:

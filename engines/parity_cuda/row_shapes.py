@@ -1,7 +1,7 @@
 """How the weight rows of a one-row projection are shared out: blocks, warps and shared memory.
 
-Kernels: q4_row.cuh, f32_row.cuh. A choice moves work between blocks and threads and can change no
-bit.
+Kernels: q4_row.cuh, row_input.cuh, f32_row.cuh. A choice moves work between blocks and threads and
+can change no bit.
 """
 
 from __future__ import annotations
@@ -11,16 +11,15 @@ from dataclasses import dataclass
 
 from parity.variants import variant_mask
 
-GROUPS = 16  # warps of 32 blocks of columns each, side by side in one block of threads
-AHEAD = 4  # rows that a warp loads at once
-WARPS = 16  # at work at once on a multiprocessor: what its registers are enough for
+WARPS = 12  # of a block at most: what a multiprocessor's registers are enough for (q4_row.cuh)
+MOST_SIDE = 6  # warps of a side: more of them leave too few sides for the rows of a block
+SPREAD = 8  # rows of a warp from which it takes whole rows, the inputs' way to registers apart
 MOST_TILE = 64  # rows whose sums are kept at once; 32 where two of them make a third value
-MOST_SHARED = 227 * 1024  # bytes of a block of an sm_90 multiprocessor
-RESERVED = 1024  # bytes that each block takes beside what it asks for
+MOST_SHARED = 226 * 1024  # bytes of a block of an sm_90 multiprocessor, less what kernels name
 F32_TILE = 8  # f32 rows of a block: their weights come in fast enough for the chains
 LANES = 32  # most of them
-TALL = 128  # rows a multiprocessor from which one row at a time of each block was faster (H200)
-_WARP_BYTES = 4 * 32 * 36  # q4_row.cuh: ROW_WARP
+_BLOCK_BYTES = 4 * 36  # row_input.cuh: ROW_PAD
+_RING_BYTES = 4 * 2 * 32 * (16 + 4)  # q4_row.cuh: ROW_RING_BYTES
 _PRODUCT_BYTES = 2 * 4 * (512 + 4)  # f32_row.cuh: two windows of a row's products
 _FMA, _NORM_TREE = variant_mask(["fma"]), variant_mask(["norm_tree"])
 
@@ -28,19 +27,22 @@ _FMA, _NORM_TREE = variant_mask(["fma"]), variant_mask(["norm_tree"])
 @dataclass(frozen=True)
 class RowShape:
     """``blocks``: the grid, the first ``f32_blocks`` for f32 rows, ``f32_tile`` rows each;
-    ``shared``: bytes of dynamic shared memory; ``tile``: Q4_0 rows whose sums are kept at once."""
+    ``shared``: bytes of dynamic shared memory; ``tile``: Q4_0 rows whose sums a side makes at once;
+    ``kept``: rows that it has memory for, one tile or two; ``across``: warps of a side."""
 
     blocks: int
     threads: int
     shared: int
     tile: int
+    kept: int = 1
+    across: int = 1
     f32_blocks: int = 0
     f32_tile: int = 1
 
 
 def fits_row(nb: int) -> bool:
     """Whether a block of threads has room for rows of ``nb`` blocks of columns."""
-    return _room(nb, GROUPS, variants=_FMA) >= 4
+    return _room(nb, MOST_SIDE, 1, variants=_FMA) >= 4
 
 
 def q4_row_shape(
@@ -50,32 +52,38 @@ def q4_row_shape(
     processors: int,
     pairs: bool = False,
     taken: int = 0,
-    sides: int = 0,
+    across: int = 0,
 ) -> RowShape:
     """``rows`` Q4_0 rows, those of all matrices together. ``pairs``: two rows of two matrices stand
-    together. ``taken``: blocks of the same launch that do something else. ``sides``: rows that a
-    block of threads works on at once, as measured for a device, 0 for the default."""
-    groups, unit = min(GROUPS, -(-nb // 32)), 2 if pairs else 1
+    together. ``taken``: blocks of the same launch that do something else. ``across``: warps that
+    share a row, as measured for a device, 0 for the default."""
+    groups, unit = -(-nb // 32), 2 if pairs else 1
     units = -(-rows // unit)
-    # no more warps than a multiprocessor's share of the rows keeps busy
-    most = unit * -(-units // processors)
-    sides = max(1, min(sides or _sides(groups, rows, processors), most, WARPS // groups))
-    warps = groups * sides
-    resident = max(1, WARPS // warps) if processors > 1 else 1
-    blocks = min(max(1, processors * resident - taken), units)
-    share = unit * -(-units // blocks)
-    room = _room(nb, warps, variants, resident)
-    tile, buffers = _tile(share, room, unit, unit * AHEAD * sides)
-    shared = warps * _WARP_BYTES + buffers * tile * _row_bytes(nb, variants)
-    return RowShape(blocks, 32 * warps, shared, tile)
+    blocks = min(max(1, processors - taken), units)
+    share = -(-units // blocks)  # of a block
+    across = min(across or _across(groups, share * unit), groups, MOST_SIDE)
+    # the emulator pays for every thread
+    sides = max(1, min(WARPS // across if processors > 1 else 1, share))
+    while sides > 1 and _room(nb, sides * across, sides, variants) < 2 * unit:
+        sides -= 1
+    own = unit * -(-share // sides)  # rows of a side
+    tile, tiles = _tile(own, _room(nb, sides * across, sides, variants), unit, across == 1)
+    kept = tile * tiles
+    shared = _fixed(nb, sides * across) + sides * kept * _row_bytes(nb, variants)
+    return RowShape(blocks, 32 * sides * across, shared, tile, kept, across)
 
 
-def _sides(groups: int, rows: int, processors: int) -> int:
-    """As many as keep a multiprocessor's registers in use, but one where several blocks of threads
-    do that and each has many rows (docs/performance.md); the emulator pays for every thread."""
-    several = WARPS // groups > 1 and groups > WARPS // 4
-    tall = several and rows >= TALL * processors
-    return WARPS // groups if processors > 1 and not tall else 1
+def _across(groups: int, rows: int) -> int:
+    """Warps of a side, for a block of ``rows`` rows. The fewest of all warps' turns: a warp's turn
+    is its rows times its groups of columns. With rows enough a warp alone is a side: it waits for
+    nobody, and its inputs come to registers anew for many rows."""
+    if groups > 1 and rows >= SPREAD * WARPS and WARPS % groups:
+        return 1
+    return min(range(1, MOST_SIDE + 1), key=lambda across: (_turns(groups, rows, across), -across))
+
+
+def _turns(groups: int, rows: int, across: int) -> int:
+    return -(-rows // (WARPS // across)) * -(-groups // across)
 
 
 def _row_bytes(nb: int, variants: int) -> int:
@@ -83,23 +91,27 @@ def _row_bytes(nb: int, variants: int) -> int:
     return 4 * (-(-nb // 32) * 32 + 4) * (2 if variants & _FMA else 1)
 
 
-def _room(nb: int, warps: int, variants: int, resident: int = 1) -> int:
-    """Rows that a block of threads has memory for, ``resident`` of them on a multiprocessor."""
-    each = MOST_SHARED // resident - RESERVED * (resident > 1)
-    return (each - warps * _WARP_BYTES) // _row_bytes(nb, variants)
+def _fixed(nb: int, warps: int) -> int:
+    """The rings of the warps, and the inputs."""
+    return warps * _RING_BYTES + nb * _BLOCK_BYTES
 
 
-def _tile(share: int, room: int, unit: int, group: int) -> tuple[int, int]:
-    """The tile for ``share`` rows and how many are kept at once: all rows, or as many whole groups
-    as there is room for twice, or equal parts."""
-    most = MOST_TILE // unit
+def _room(nb: int, warps: int, sides: int, variants: int) -> int:
+    """Rows that each side has memory for."""
+    return (MOST_SHARED - _fixed(nb, warps)) // (sides * _row_bytes(nb, variants))
+
+
+def _tile(share: int, room: int, unit: int, alone: bool) -> tuple[int, int]:
+    """The tile for ``share`` rows of a side and how many are kept at once: all rows, or equal
+    parts, of which there is room for two, but one where a side is one warp; an even number of rows
+    of each matrix if there is room, as they go two by two."""
+    most, tiles = MOST_TILE // unit, 1 if alone else 2
     if share <= min(most, room):
         return share, 1
-    most = max(unit, min(most, room // 2) // unit * unit)
-    if most >= group:
-        return most // group * group, 2
+    most = max(unit, min(most, room // tiles) // (2 * unit) * (2 * unit))
     parts = -(-share // most)
-    return unit * -(-share // (unit * parts)), 2
+    even = 2 * unit if most % (2 * unit) == 0 else unit
+    return even * -(-share // (even * parts)), tiles
 
 
 def project_shape(
@@ -111,7 +123,7 @@ def project_shape(
     *,
     norm: bool,
     pairs: bool,
-    sides: int = 0,
+    across: int = 0,
 ) -> RowShape:
     """fused_project: matrices of ``cols`` columns, by their rows. ``norm``: with room for it."""
     room = 0
@@ -124,8 +136,9 @@ def project_shape(
         shared = 4 * (-(-cols // 4) * 4) + max(tile * _PRODUCT_BYTES, room)
     if not q4:
         threads = 288 if processors > 1 else 64
-        return RowShape(f32_blocks, threads, shared, 1, f32_blocks, tile)
-    shape = q4_row_shape(sum(q4), cols // 32, variants, processors, pairs, f32_blocks, sides)
-    rings = shape.threads // 32 * _WARP_BYTES
-    blocks, shared = f32_blocks + shape.blocks, max(shared, shape.shared, rings + room)
-    return RowShape(blocks, shape.threads, shared, shape.tile, f32_blocks, tile)
+        return RowShape(f32_blocks, threads, shared, 1, 1, 1, f32_blocks, tile)
+    shape = q4_row_shape(sum(q4), cols // 32, variants, processors, pairs, f32_blocks, across)
+    least = _fixed(cols // 32, shape.threads // 32) + room
+    blocks, shared = f32_blocks + shape.blocks, max(shared, shape.shared, least)
+    kept, across = shape.kept, shape.across
+    return RowShape(blocks, shape.threads, shared, shape.tile, kept, across, f32_blocks, tile)

@@ -7,13 +7,14 @@ place is copied into an arena first.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
 
 from parity.dtypes import dtype_name
-from parity.dump import Entry, TensorType
+from parity.dump import TensorType
+from parity.dumps.forms import Form, Forms
 from parity.errors import ParityBug
 from parity.families import field_type, layer_fields
 from parity.inject import check_replacement
@@ -24,7 +25,6 @@ from parity_cuda.backend import Backend, Buffer
 from parity_cuda.digests import PART, RESULT, Table, launch_digests, make_table, zeros
 from parity_cuda.sources import source_of
 
-Result = tuple[int, int, int]  # hash, count of what is not finite, index of the first
 ALIGN = 16
 ITEM_BYTES = {"f32": 4, "int32": 4, "int8": 1}
 NUMPY_TYPES = {"f32": np.float32, "int32": np.int32, "int8": np.int8}
@@ -61,6 +61,7 @@ class Arena:
     def __init__(self, backend: Backend, config: ModelConfig) -> None:
         self.backend, self.config = backend, config
         self.version = 0
+        self.forms = Forms()
         self._written = b""
         self._needed: dict[tuple[frozenset[str], bool, bool], tuple[int, int]] = {}
         self._room = {"values": -1, "keys": -1, "rows": 0, "table": -1, "work": -1}
@@ -143,7 +144,7 @@ class Tap:
         self.backend, self.arena, self.plan, self.rows = backend, arena, plan, rows
         self.slots: list[Slot] = []
         self.calls: dict[Key, tuple[Call, ...]] = {}
-        self._used = self._moved = 0
+        self._used = 0
         self._ran: tuple[Call, ...] = ()
         self._launched = self._counts()
 
@@ -247,50 +248,53 @@ class Tap:
             memory = (self.arena.text, self.arena.work)
             launch_digests(self.backend, results, table, *memory, self.plan.basis)
 
-    def follow(self, slots: list[Slot], moved: int) -> None:
-        """Take over what a recorded step keeps, ``moved`` positions further on."""
-        self.slots, self._moved = slots, moved
+    def forms(self, pos: int) -> list[Form]:
+        """What each row of a forward at ``pos`` tells: keys but for the position, and types."""
+        plan = self.plan
+        if plan is None:
+            return []
+        rows = [slot.key.pos - pos if plan.wants(slot.key) else None for slot in self.slots]
+        where = [slot.key[1:] for slot in self.slots]
+        return self.arena.forms.of(rows, where, [slot.kind for slot in self.slots], self.rows)
 
-    def steps(self, pos: int, table: Table | None) -> list[Step]:
-        """One Step per row, with one copy of logits and digests.
+    def steps(self, pos: int, table: Table | None, forms: list[Form]) -> list[Step]:
+        """One Step per row, with one copy of logits and digests. ``forms``: those of the forward,
+        or of a recorded one that did the same elsewhere.
 
         A replaced row of logits is what the Step gives: it is what is read afterwards.
         """
         arena, rows = self.arena, self.rows
         if table is None:
             logits = self.backend.download(arena.logits(rows))
-            return [self._step(logits[m], pos + m, []) for m in range(rows)]
+            return [Step(logits[m], [], {}, self._calls_at(pos + m)) for m in range(rows)]
         begin = arena.logits_bytes(rows)
-        answer = self.backend.download(arena.answer[: begin + len(self.slots) * RESULT.itemsize])
+        # The copy is nobody else's: logits are handed out as they lie in it.
+        answer = self.backend.download(arena.answer[: begin + table.order.size * RESULT.itemsize])
         shape = (rows, arena.config.vocab)
-        logits = answer[: 4 * shape[0] * shape[1]].view(np.float32).reshape(shape).copy()
-        results = np.empty(len(self.slots), RESULT)
-        results[table.order] = answer[begin:].view(RESULT)
-        columns = (results[name].tolist() for name in ("hash", "nonfinite", "first"))
-        by_pos = defaultdict[int, list[tuple[Slot, Result]]](list)
-        for slot, result in zip(self.slots, zip(*columns, strict=True), strict=True):
-            by_pos[slot.key.pos + self._moved].append((slot, result))
-        return [self._step(logits[m], pos + m, by_pos[pos + m]) for m in range(rows)]
+        logits = answer[: 4 * shape[0] * shape[1]].view(np.float32).reshape(shape)
+        digests, nonfinite = table.results(answer[begin:].view(RESULT))
+        return [
+            Step(
+                logits[m],
+                forms[m].table(pos + m, digests, nonfinite),
+                self._tensors_at(pos + m),
+                self._calls_at(pos + m),
+            )
+            for m in range(rows)
+        ]
 
-    def _step(self, logits: np.ndarray, pos: int, mine: list[tuple[Slot, Result]]) -> Step:
-        """The Step of one row, its keys in dataflow order. ``mine``: what it told."""
-        if self.rows > 1 or self.arena.config.family == "hybrid":
-            order = KeyOrder()
-            mine.sort(key=lambda pair: order(pair[0].key))
-        plan = self.plan
-        if plan is None:
-            return Step(logits)
-        found = [(slot, slot.key._replace(pos=pos), result) for slot, result in mine]
-        entries = [_entry(key, slot.kind, result) for slot, key, result in found if plan.wants(key)]
-        kept = {slot.key: self._tensor(slot) for slot, _ in mine if slot.key in plan.tensors}
-        ran = {key: calls for key, calls in self.calls.items() if key.pos == pos}
-        return Step(logits, entries, kept, ran)
+    def _tensors_at(self, pos: int) -> dict[Key, np.ndarray]:
+        """What the plan wants kept of one row, in dataflow order."""
+        if self.plan is None or not self.plan.tensors:
+            return {}
+        order, wanted = KeyOrder(), self.plan.tensors
+        mine = [slot for slot in self.slots if slot.key.pos == pos and slot.key in wanted]
+        mine.sort(key=lambda slot: order(slot.key))
+        return {slot.key: self._tensor(slot) for slot in mine}
+
+    def _calls_at(self, pos: int) -> dict[Key, tuple[Call, ...]]:
+        return {key: calls for key, calls in self.calls.items() if key.pos == pos}
 
     def _tensor(self, slot: Slot) -> np.ndarray:
         raw = self.backend.download(slot.buffer).reshape(-1).view(NUMPY_TYPES[slot.kind.dtype])
         return raw.reshape(slot.kind.shape)
-
-
-def _entry(key: Key, kind: TensorType, result: Result) -> Entry:
-    digest, count, first = result
-    return Entry(key, digest, kind, (count, first) if count else None)

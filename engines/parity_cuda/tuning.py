@@ -54,7 +54,7 @@ class ManyF32:
 @dataclass(frozen=True)
 class Tuning:
     """``tiles``: weight rows of a block by ``kernel rows x columns x M``, as a device likes it; of
-    ``row``, which is one row in q4_matvec and fused_project, those that it works on at once.
+    ``across``, which is one row in q4_matvec and fused_project, the warps that share a weight row.
     ``processors``: multiprocessors of the device, which the defaults spread the rows over."""
 
     tiles: Mapping[str, int] = field(default_factory=dict)
@@ -67,8 +67,8 @@ class Tuning:
 
     def row(self, rows: int, nb: int, variants: int) -> RowShape:
         """q4_matvec of one row."""
-        sides = self._chosen(key("row", rows, nb, 1))
-        return q4_row_shape(rows, nb, variants, self.processors, sides=sides)
+        across = self._chosen(key("across", rows, nb, 1))
+        return q4_row_shape(rows, nb, variants, self.processors, across=across)
 
     def project(
         self,
@@ -81,9 +81,9 @@ class Tuning:
         pairs: bool,
     ) -> RowShape:
         """fused_project: matrices of ``cols`` columns, by their rows."""
-        sides = self._chosen(key("row", sum(q4), cols // 32, 1))
+        across = self._chosen(key("across", sum(q4), cols // 32, 1))
         asked = {"norm": norm, "pairs": pairs}
-        return project_shape(q4, f32, cols, variants, self.processors, sides=sides, **asked)
+        return project_shape(q4, f32, cols, variants, self.processors, across=across, **asked)
 
     def f32(self, rows: int, cols: int, count: int) -> Shape:
         """f32_matvec and expert_f32_matvec."""

@@ -91,6 +91,16 @@ class HfEngine:
 
         return made_by(self.module, key)
 
+    def embedded(self, token: int) -> np.ndarray:
+        """What the module embeds a token as, in the model's dtype [hidden]."""
+        import torch
+
+        from parity_torch.arrays import host
+
+        with self.running():
+            ids = torch.tensor([token], device=self.asked.device)
+            return host(self.module.get_input_embeddings()(ids)[0])
+
     def sums_of(self, field: str, layer: int | None, rows: int) -> Sequence[SumAsk]:
         """The linear modules and the RMS norms behind a field; other sums are not probed."""
         from parity_torch.module_sums import module_sums

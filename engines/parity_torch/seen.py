@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -106,8 +106,10 @@ class Seen:
         ]
         hashed = [each for each in values if self.plan.wants(each[0])]
         digests = digests_of([array for _, _, array in hashed], self.plan.basis)
+        told: list[list[Entry]] = [[] for _ in self.rows]
         for (key, row, array), digest in zip(hashed, digests, strict=True):
-            steps[row].entries.append(Entry(key, digest, type_of(array), nonfinite_of(array)))
+            told[row].append(Entry(key, digest, type_of(array), nonfinite_of(array)))
+        steps = [replace(step, entries=mine) for step, mine in zip(steps, told, strict=True)]
         for key, row, array in values:
             if key in self.plan.tensors:
                 steps[row].tensors[key] = array.copy()

@@ -69,9 +69,17 @@ def run_save(
     return 0
 
 
-def run_promote(typed: str, name: str, side: str | None, store: Path, trust: Trust) -> int:
+def run_promote(
+    typed: str,
+    name: str,
+    side: str | None,
+    store: Path,
+    trust: Trust,
+    given: Mapping[str, Any],
+) -> int:
     """Run ``parity baseline promote``: ``side``, or the recorded one, in the place of what was
-    accepted last. Raises InputError, with nothing written, unless it is stable and green."""
+    accepted last. ``given``: options of the run that were typed. Raises InputError, with nothing
+    written, unless it is stable and green."""
     from parity.baseline import load, promote_dump
     from parity.store import Store
 
@@ -81,11 +89,11 @@ def run_promote(typed: str, name: str, side: str | None, store: Path, trust: Tru
     spec = _side_spec(side or _recorded_spec(before))
     tensors = trust.tensors or sorted(before.tensors)
     held = Trust(trust.ref, trust.report, tensors, trust.runs)
-    settings = before.record["settings"]
+    settings = checked_settings(f"baseline {name!r}", before.record["settings"], given)
     with Progress() as progress:
         if not isinstance(spec, FileSpec):
             _require_run(before, settings, spec)
-        dump, facts = _result(typed, spec, settings, {}, held, progress)
+        dump, facts = _result(typed, spec, settings, given, held, progress)
         entry, _ = promote_dump(kept, name, dump, facts, before)
     write_lines(accepted_lines(entry), STDOUT)
     return 0

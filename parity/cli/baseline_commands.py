@@ -81,16 +81,22 @@ def check(context: click.Context, /, name: str, **options: Any) -> int:
 @click.argument("name")
 @click.option("--engine", metavar="SIDE", help="What to accept now (default: the recorded engine).")
 @click.option("--ref", metavar="SIDE", required=True, help="The side it must be the same as.")
+@with_options(RUN_OPTIONS)
 @TENSORS
 @RUNS
 @STORE
-def promote(name: str, engine: str | None, store: Path, **options: Any) -> int:
-    """Accept another result in its place. It must be stable and the same as --ref."""
+@click.pass_context
+def promote(
+    context: click.Context, /, name: str, engine: str | None, store: Path, **options: Any
+) -> int:
+    """Accept another result in its place. It must be stable and the same as --ref. Options of the
+    run are recorded: one that is given must agree."""
     from parity.cli.baseline import run_promote
     from parity.cli.baseline_evidence import Trust
 
-    trust = Trust(report=None, **options)
-    return run_promote(command_line(sys.argv[1:]), name, engine, store, trust)
+    run, rest = _split(options)
+    trust, typed = Trust(report=None, **rest), command_line(sys.argv[1:])
+    return run_promote(typed, name, engine, store, trust, _given(context, run))
 
 
 @baseline.command(name="list")

@@ -13,7 +13,7 @@ from parity.dumps.writer import write_dump
 from parity.errors import InputError
 from parity.presenting import STDOUT, write_out
 from parity.progress import Progress
-from parity.spec import runnable
+from parity.spec import TENSOR_SUFFIXES, runnable
 
 
 def run_dump(engine: str, output: str, *, plain: bool, force: bool, options: dict[str, Any]) -> int:
@@ -64,5 +64,10 @@ def _require_free(output: str, force: bool) -> None:
         return
     if not output:
         raise InputError("-o: the name is empty", "write -o run.dump")
+    if output.lower().endswith(TENSOR_SUFFIXES):
+        raise InputError(
+            f"{output}: a dump is text, and the name is that of a file of values",
+            "write -o run.dump; parity.record(..., tensors=FILE) writes values",
+        )
     if Path(output).is_file() and not force:
         raise InputError(f"{output}: exists already", "give another name, or --force")

@@ -12,6 +12,7 @@ from parity.cli.options import (
     HTML,
     MARKDOWN,
     SIDE_MODEL,
+    TEXT_PROMPT,
     WEIGHTS,
     command_line,
     with_options,
@@ -32,6 +33,8 @@ _RUNS = (
     WEIGHTS,
     click.option("--seed", default=7, show_default=True, help="First seed, of weights and prompt."),
     click.option("--seeds", default=3, show_default=True, help="How many seeds, 3 or more."),
+    click.option("--tokens", help="First token ids, 1,2,3 (default, and after them: drawn)."),
+    *TEXT_PROMPT,
     click.option(
         "--m", "sizes", default="1,2,4,8", show_default=True, help="Rows of a forward, two or more."
     ),

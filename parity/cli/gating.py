@@ -7,7 +7,7 @@ import math
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,9 +37,12 @@ if TYPE_CHECKING:
     from parity.gate.evidence import Record
     from parity.gate.running import Gate
     from parity.gate.settings import Settings
+    from parity.model.model import Model
+    from parity.runs.run import Run
     from parity.store import Entry, Store
 
 Specs = tuple[Runnable, Runnable]
+LEAST_DRAWN = 8  # ids of its seed at the end of a prompt that was given
 CHOSEN = "no CUDA device works here: the base is emu (--engine cuda says why)"
 
 
@@ -69,7 +72,7 @@ def run_gate_command(
     from parity.store import DEFAULT_FOLDER, Store
 
     reports = report_paths(options, CHECK_REPORTS)
-    require_writable_reports(json_path, *reports.values(), inputs=input_files(options["model"]))
+    require_writable_reports(json_path, *reports.values(), inputs=input_files(**options))
     store = Store(folder or Path(DEFAULT_FOLDER))
     for path in (json_path, *reports.values()):
         require_outside(store.path, path)
@@ -121,23 +124,47 @@ def make_settings(
     rounds: int,
     confidence: float,
     sides: Sequence[Spec] = (),
+    **prompt: Any,
 ) -> Settings:
-    """Settings of the gate from the options; refuses what cannot be run before anything is."""
+    """Settings of the gate from the options; refuses what cannot be run before anything is.
+    ``prompt``: the options of a prompt, with which each seed's begins."""
     from parity.gate.settings import Settings
     from parity.runs.carried import models_for
-    from parity.runs.settings import run_settings
 
     if seeds < 1:
         raise InputError(f"--seeds {seeds}: nothing to run", "give --seeds 3 or more")
     drawn = range(seed, seed + seeds)
     models = models_for(sides, model, drawn, weights=weights)
-    runs = tuple(
-        run_settings(model=one, seed=own, n=n, dump_prefill=True)
-        for one, own in zip(models, drawn, strict=True)
-    )
+    runs = tuple(_run_of(one, own, n, **prompt) for one, own in zip(models, drawn, strict=True))
     if not math.isfinite(confidence):
         raise InputError(f"--confidence {confidence}: not a number", "leave it out for 0.95")
     return Settings(runs, parse_sizes(sizes, "--m"), rounds, Fraction(str(confidence)))
+
+
+def _run_of(
+    model: Model,
+    seed: int,
+    n: int,
+    *,
+    tokens: str | None = None,
+    prompt: str | None = None,
+    prompt_file: Path | None = None,
+    tokenizer: Path | None = None,
+) -> Run:
+    """The run of one seed. Its prompt begins with what was given, and ends with ids of the seed, so
+    that the seeds of a file differ too."""
+    from parity.model.generator import prompt_tokens
+    from parity.runs.prompts import read_prompt
+    from parity.runs.settings import PROMPT_LENGTH, parse_tokens, run_settings
+
+    ids = None if tokens is None else parse_tokens(tokens)
+    read = read_prompt(model, tokens=ids, text=prompt, file=prompt_file, tokenizer=tokenizer)
+    if read is None:
+        return run_settings(model=model, seed=seed, n=n, dump_prefill=True)
+    count = max(PROMPT_LENGTH - len(read.ids), LEAST_DRAWN)
+    fed = [*read.ids, *prompt_tokens(seed, count, model.config.ids)]
+    made = run_settings(model=model, seed=seed, n=n, dump_prefill=True, tokens=fed)
+    return replace(made, tokenizer=read.tokenizer)
 
 
 def _run(
@@ -182,7 +209,7 @@ def _run(
 
 def _gate(settings: Settings, specs: Specs, progress: Progress) -> Gate:
     from parity.gate.running import run_gate
-    from parity.runs.run import Run, Side
+    from parity.runs.run import Side
     from parity.runs.sides import open_sides
 
     def open_pair(run: Run) -> tuple[Side, Side]:

@@ -19,10 +19,10 @@ from parity.cli.reporting import (
 from parity.comparison.compare import exit_status
 from parity.errors import InputError
 from parity.presenting import STDOUT, Options, write_report
-from parity.reading import text_of
+from parity.reading import read_json, text_of
 from parity.registry import FUNCTION_REPORTS, ORDER_REPORTS, REPORTS, find, plugins
 from parity.runs.checks import CheckRun
-from parity.tree import FORMAT, Tree, read_json
+from parity.tree import FORMAT, Tree
 
 CONSOLE = "console"
 _NEXT = "give a file of --json"

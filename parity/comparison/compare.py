@@ -6,6 +6,7 @@ The first divergence is the lowest key in which any of the four differs. Nothing
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import repeat
 
 import numpy as np
 
@@ -216,10 +217,9 @@ def _chosen(match: Match) -> Iterator[tuple[Part, np.ndarray]]:
 
 
 def _part_rows(part: Part, listed: np.ndarray) -> Iterator[KeyRow]:
-    states = part.states[listed].tolist()
-    for state, (key, ref, dut) in zip(states, part.entries(listed), strict=True):
-        ref_text, dut_text = (side.value_text() if side else None for side in (ref, dut))
-        yield KeyRow(key.tag, STATES[state], ref_text, dut_text, part.segment)
+    states = [STATES[state] for state in part.states[listed].tolist()]
+    keys, refs, duts = part.texts(listed)
+    return map(KeyRow, keys, states, refs, duts, repeat(part.segment))
 
 
 def _header_notes(ref: Dump, dut: Dump) -> Iterator[str]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from parity.dump import MAIN, PARTIAL, Dump, Entry
 from parity.dumps.table import Table, tables
+from parity.dumps.texts import tags, value_texts
 from parity.errors import InputError
 from parity.keys import Key, KeyOrder, in_schema
 from parity.tree import KeyState
@@ -49,6 +50,10 @@ class Ranks:
         """The key that a number stands for."""
         place = self._places[code % self.count]
         return Key(code // self.count - 1, place.layer, place.field)
+
+    def tags(self, codes: np.ndarray) -> list[str]:
+        """The written forms of the keys that numbers stand for."""
+        return tags(codes // self.count - 1, codes % self.count, self._places)
 
     def having(self, wanted: Callable[[Key], bool]) -> list[int]:
         """Ranks of the places that ``wanted`` holds for; a place has position 0 or FREE."""
@@ -98,6 +103,12 @@ class Part:
             for table, rows in ((self.refs, self.ref_rows), (self.duts, self.dut_rows))
         )
         return list(zip(keys, refs, duts, strict=True))
+
+    def texts(self, at: np.ndarray) -> tuple[list[str], list[str | None], list[str | None]]:
+        """Tags, and what ref and dut told, at many indices; None where the side lacks the key."""
+        refs, duts = self.ref_rows[at], self.dut_rows[at]
+        told = value_texts(self.refs, refs), value_texts(self.duts, duts)
+        return self.ranks.tags(self.codes[at]), *told
 
     def stop(self) -> int | None:
         """Index of the first key that is not finite on a side: its run ends with this step."""

@@ -6,13 +6,14 @@ reader builds them block by block; the comparison works on them alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import SupportsIndex, overload
 
 import numpy as np
 
 from parity.dump import Dump, Entry, TensorType
+from parity.errors import ParityBug
 from parity.keys import Key
 
 
@@ -71,11 +72,7 @@ class Table(Sequence[Entry]):
     @classmethod
     def of(cls, entries: Sequence[Entry]) -> Table:
         """``entries`` as columns; a table as it is."""
-        if isinstance(entries, Table):
-            return entries
-        builder = Builder(Places(), Kinds())
-        builder.add(entries)
-        return builder.table()
+        return entries if isinstance(entries, Table) else joined([entries])
 
     def __len__(self) -> int:
         return len(self.pos)
@@ -97,9 +94,41 @@ class Table(Sequence[Entry]):
             yield from filter(None, self.entries_at(rows))
 
     def __eq__(self, other: object) -> bool:
+        if isinstance(other, Table):
+            return self.unlike_rows(other) == []
         if not isinstance(other, Sequence):
             return NotImplemented
         return len(self) == len(other) and all(map(Entry.__eq__, self, other))
+
+    def unlike_rows(self, other: Table) -> list[int] | None:
+        """Rows whose type, digest or nonfinite is another than in the same row of ``other``; None
+        where the two do not have the same keys in the same order."""
+        if not self._same_keys(other):
+            return None
+        kinds = other.kind
+        if other.kinds != self.kinds:
+            numbers = {kind: number for number, kind in enumerate(self.kinds)}
+            # A type that no row here has gets a number that no row here has.
+            kinds = np.array([numbers.get(kind, -1) for kind in other.kinds], np.int32)[kinds]
+        found = set(np.flatnonzero((self.digest != other.digest) | (self.kind != kinds)).tolist())
+        told = self.nonfinite.keys() | other.nonfinite.keys()
+        found |= {row for row in told if self.nonfinite.get(row) != other.nonfinite.get(row)}
+        return sorted(found)
+
+    def _same_keys(self, other: Table) -> bool:
+        """Whether both have the same keys in the same order."""
+        if len(self) != len(other) or not np.array_equal(self.pos, other.pos):
+            return False
+        places = other.place
+        if other.places is not self.places and other.places != self.places:
+            numbers = {place: number for number, place in enumerate(self.places)}
+            places = np.array([numbers.get(each, -1) for each in other.places], np.int32)[places]
+        return np.array_equal(self.place, places)
+
+    def keys(self) -> Iterator[Key]:
+        """The key of every row."""
+        for pos, place in zip(self.pos.tolist(), self.place.tolist(), strict=True):
+            yield Key(pos, *self.places[place][1:])
 
     def key(self, row: int) -> Key:
         """The key of one row."""
@@ -126,7 +155,22 @@ class Table(Sequence[Entry]):
 
     def select(self, wanted: np.ndarray) -> Table:
         """The rows where ``wanted`` (bool[n]) holds, in their order."""
-        kept = np.flatnonzero(wanted)
+        return self if wanted.all() else self._taken(np.flatnonzero(wanted))
+
+    def of_fields(self, fields: Collection[str]) -> Table:
+        """The rows of some fields, in their order."""
+        wanted = np.array([each.field in fields for each in self.places], bool)
+        return self.select(wanted[self.place])
+
+    def by_position(self) -> dict[int, Table]:
+        """The rows of each position, in their order."""
+        if not len(self):
+            return {}
+        order = np.argsort(self.pos, kind="stable")
+        ends = np.flatnonzero(np.diff(self.pos[order])) + 1
+        return {int(self.pos[rows[0]]): self._taken(rows) for rows in np.split(order, ends)}
+
+    def _taken(self, kept: np.ndarray) -> Table:
         at = {int(row): index for index, row in enumerate(kept)} if self.nonfinite else {}
         nonfinite = {at[row]: pair for row, pair in self.nonfinite.items() if row in at}
         return replace(
@@ -151,21 +195,53 @@ class Builder:
     def __init__(self, places: Places, kinds: Kinds) -> None:
         self.places, self.kinds = places, kinds
         self.rows = 0
-        self._nonfinite: dict[int, tuple[int, int]] = {}
+        self.nonfinite: dict[int, tuple[int, int]] = {}
         self._columns = [np.empty(64, dtype) for dtype in _DTYPES]  # with room for more rows
+        self._latest: tuple[list[Key], list[TensorType | None], np.ndarray, np.ndarray] | None
+        self._latest = None
+
+    def __len__(self) -> int:
+        return self.rows
 
     def add(self, entries: Iterable[Entry]) -> None:
-        """Append entries."""
+        """Append entries; those of a table by column."""
+        if isinstance(entries, Table):
+            self._add_table(entries)
+            return
         pos, place, digest, kind = self._columns
         for row, entry in enumerate(entries, self.rows):
             if row == len(pos):
                 self._make_room(row + 1)
                 pos, place, digest, kind = self._columns
-            pos[row], digest[row] = entry.key.pos, entry.digest
+            try:
+                pos[row], digest[row] = entry.key.pos, entry.digest
+            except OverflowError as error:
+                told = f"{entry.key}: digest {entry.digest:#x}"
+                raise ParityBug(f"{told}: no position or no digest of 64 bits") from error
             place[row], kind[row] = self.places.id_of(entry.key), self.kinds.id_of(entry.type)
             if entry.nonfinite is not None:
-                self._nonfinite[row] = entry.nonfinite
+                self.nonfinite[row] = entry.nonfinite
             self.rows = row + 1
+
+    def _add_table(self, table: Table) -> None:
+        places, kinds = self._numbers(table)
+        begin = self.rows
+        columns = table.pos, places[table.place], table.digest, kinds[table.kind]
+        self.add_block(*columns)
+        self.nonfinite |= {begin + row: pair for row, pair in table.nonfinite.items()}
+
+    def _numbers(self, table: Table) -> tuple[np.ndarray, np.ndarray]:
+        """int32 each: our numbers of a table's places and types. Kept for the tables that follow:
+        those of the steps of one run number them alike."""
+        kept = self._latest
+        if kept is not None and kept[0] is table.places and kept[1] is table.kinds:
+            places, kinds = kept[2:]
+            if len(places) == len(table.places) and len(kinds) == len(table.kinds):
+                return places, kinds
+        places = np.array([self.places.id_of(place) for place in table.places], np.int32)
+        kinds = np.array([self.kinds.id_of(kind) for kind in table.kinds], np.int32)
+        self._latest = table.places, table.kinds, places, kinds
+        return places, kinds
 
     def add_block(self, *columns: np.ndarray) -> None:
         """Append a block of positions, places, digests and kinds."""
@@ -179,7 +255,7 @@ class Builder:
         """What was appended so far; later rows do not show in it."""
         pos, place, digest, kind = (column[: self.rows] for column in self._columns)
         places, kinds = self.places.keys, self.kinds.types
-        return Table(pos, place, digest, kind, places, kinds, dict(self._nonfinite))
+        return Table(pos, place, digest, kind, places, kinds, dict(self.nonfinite))
 
     def _make_room(self, rows: int) -> None:
         """Twice as much, one column after the other; what is never written takes no memory."""
@@ -191,6 +267,14 @@ class Builder:
 
 
 _DTYPES: tuple[type[np.generic], ...] = (np.int32, np.int32, np.uint64, np.int32)
+
+
+def joined(parts: Iterable[Iterable[Entry]]) -> Table:
+    """One table of several sequences of entries, one after the other."""
+    builder = Builder(Places(), Kinds())
+    for part in parts:
+        builder.add(part)
+    return builder.table()
 
 
 def tables(dump: Dump) -> dict[str, Table]:

@@ -7,11 +7,13 @@ import secrets
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 
 from parity.dump import CONTROL, FORMAT, HEADER_NAME, HEADER_NAMES, MAIN, Dump
 from parity.errors import InputError, ParityBug
-from parity.keys import FREE, Key
+
+_BLOCK = 1 << 12  # lines
 
 
 def write_dump(dump: Dump, path: Path, *, plain: bool = False, force: bool = False) -> None:
@@ -21,7 +23,7 @@ def write_dump(dump: Dump, path: Path, *, plain: bool = False, force: bool = Fal
     or not at all; of two writers at the same time one is refused. Raises InputError when the file
     exists (unless ``force``) or cannot be written.
     """
-    lines = (f"{line}\n".encode() for line in format_lines(dump, plain))
+    lines = _blocks(format_lines(dump, plain))
     if str(path) == "-":
         sys.stdout.flush()
         sys.stdout.buffer.writelines(lines)
@@ -31,21 +33,26 @@ def write_dump(dump: Dump, path: Path, *, plain: bool = False, force: bool = Fal
         _write_file(lines, Path(os.path.realpath(path)), force)
 
 
+def _blocks(lines: Iterator[str]) -> Iterator[bytes]:
+    """The text of many lines together."""
+    while block := list(islice(lines, _BLOCK)):
+        yield ("\n".join(block) + "\n").encode()
+
+
 def format_lines(dump: Dump, plain: bool) -> Iterator[str]:
     """The lines of ``dump`` without line ends: header, then each segment (the unnamed one first).
 
     ``plain``: two columns, tag and digest. Raises InputError for a header value that does not fit
     on one line, ParityBug for a key or name that no dump may hold.
     """
+    from parity.dumps.table import Table  # NumPy on use only
+    from parity.dumps.texts import record_lines
+
     yield from _header_lines(dump.header)
     for name in sorted(dump.segments, key=lambda name: name != MAIN):
         if name != MAIN:
             yield f"# segment {_checked('segment', name)}"
-        for entry in dump.segments[name]:
-            tag = entry.key.tag
-            if entry.key.pos == FREE or Key.of_name(tag) != entry.key:
-                raise ParityBug(f"a dump cannot hold the key {entry.key!r}")
-            yield f"{tag} {entry.digest:016x}" if plain else f"{tag} {entry.value_text()}"
+        yield from record_lines(Table.of(dump.segments[name]), plain=plain)
 
 
 def _header_lines(header: dict[str, str]) -> Iterator[str]:

@@ -19,12 +19,15 @@ from parity.explain.drill import Start
 from parity.explain.forcing import Detail, run_detail
 from parity.explain.rerun import Visit, unlike
 from parity.explain.retrace import Found
+from parity.explain.unseen import Embedded, ask_rows, embedding_or, spanning, untold, weights_of
 from parity.families import every_field, field_op
 from parity.fnv import BASES, fnv1a64_array
 from parity.keys import Key, KeyOrder
 from parity.runs.run import Run
 from parity.tree import (
+    EMBEDDED,
     EMBEDDING,
+    NOT_SEEN,
     TAP_LIES,
     Birth,
     Births,
@@ -37,6 +40,7 @@ from parity.tree import (
 
 START = "start state"  # source of what a contaminated start brought
 RERUNS = 2  # one of each side
+BY_REPLAY = "all that reads it in layer 0 differs by replay, the same ops elsewhere do not"
 ENOUGH = 2  # ops that read one embedding: one alone that differs may be wrong itself
 _ORDER = KeyOrder()
 
@@ -68,22 +72,25 @@ class Inputs(NamedTuple):
 
 @dataclass(frozen=True)
 class Born:
-    """A birthplace: which visit shows it, and whether by replay."""
+    """A birthplace: which visit shows it, and whether by replay. ``op``: what is wrong there, the
+    op of its field where empty; ``evidence``: of its inputs, see ``parity.tree.Birth``."""
 
     key: Key
     visit: Visit
     replayed: bool
     clean: bool
+    op: str = ""
+    evidence: str = ""
 
 
 class Flow:
     """The cause of every key of some visits.
 
     ``causes``: (cause, source) by key; ``born``: birthplaces in dataflow order; ``doubts``: why
-    births may be missing; ``embedded``: births that are the embedding's. ``start_rows``: rows in
-    which the states differ that both sides start from; ``variants``: those that run on either side;
-    ``weights``: names of the weights that differ; ``fused``: the dut makes its steps of fused
-    launches, and a forced step op by op.
+    births may be missing. ``start_rows``: rows in which the states differ that both sides start
+    from; ``variants``: those that run on either side; ``weights``: names of the weights that
+    differ; ``fused``: the dut makes its steps of fused launches, and a forced step op by op;
+    ``embedded``: what is known of the rows that both sides embed a token as.
     """
 
     def __init__(
@@ -94,11 +101,13 @@ class Flow:
         weights: Collection[str] = (),
         *,
         fused: bool = False,
+        embedded: Embedded = lambda token: None,
     ) -> None:
         self.causes: dict[Key, tuple[str, str]] = {}
         self.born: list[Born] = []
         self.doubts: list[str] = []
-        self.embedded: set[Key] = set()
+        self._embedded = embedded
+        self._weights = weights
         self._own_weights = any(name.startswith("layers.0.") for name in weights)
         self._run, self._start_rows, self._variants = run, start_rows, variants
         self._fused = fused
@@ -119,32 +128,69 @@ class Flow:
         self._find_embedding(visit, before)
 
     def _find_embedding(self, visit: Visit, before: int) -> None:
-        """Where every key that reads the token's embedding is born by replay, and their ops are
-        right in all other layers, the embedding differs and not the ops: one birth instead.
+        """The embedding is no key: say of the births that read it whether they are its own.
         ``before``: how many births earlier positions have; their keys are not gone through."""
         told = [key for key in visit.keys if key.pos == visit.pos and key in self._told]
-        readers = [key for key in told if self._feeding(key).token]
-        readers.sort(key=_ORDER)
+        readers = sorted((key for key in told if self._feeding(key).token), key=_ORDER)
+        here = [one for one in self.born[before:] if one.key in readers]
+        token = visit.tokens[0]
+        if not here or token is None or visit.tokens[1] != token:
+            return
+        row, first = self._embedded(token), replace(here[0], clean=False)
+        if row:
+            self._merge(visit, before, here, replace(first, op=EMBEDDED, evidence=row))
+            self._doubt_readers(here)
+        elif self._by_replay(readers, self.born[before:]):
+            self._merge(visit, before, here, replace(first, op=EMBEDDING, evidence=BY_REPLAY))
+        elif row is None and not self._right_reader(visit, readers, here):
+            self.born[before:] = [
+                self._either(one, token) if one in here else one for one in self.born[before:]
+            ]
+
+    def _either(self, born: Born, token: int) -> Born:
+        """A birth that may be the embedding's as well as the op's own."""
+        evidence = f"{NOT_SEEN}: the {EMBEDDED} of token {token}, which is not dumped"
+        return replace(born, clean=False, op=embedding_or(born.key.field), evidence=evidence)
+
+    def _by_replay(self, readers: Sequence[Key], born: Sequence[Born]) -> bool:
+        """Whether every key that reads the embedding is born by replay, and their ops are right in
+        all other layers: then it differs, and not the ops. ``born``: at the position."""
         fields = {key.field for key in readers}
-        here = [one for one in self.born[before:] if one.key.field in fields]
-        if len(readers) < ENOUGH or {one.key for one in here} != set(readers):
-            return
+        of_fields = [one for one in born if one.key.field in fields]
+        if len(readers) < ENOUGH or {one.key for one in of_fields} != set(readers):
+            return False
         alone = self._run.model.config.layers < ENOUGH
-        if alone or self._own_weights or not all(one.replayed for one in here):
-            return
-        first, others = readers[0], set(readers[1:])
-        self.born[before:] = [one for one in self.born[before:] if one.key not in others]
-        self.embedded.add(first)
-        tags = {key.tag for key in others}
-        for key in told:
+        return not alone and not self._own_weights and all(one.replayed for one in of_fields)
+
+    def _right_reader(self, visit: Visit, readers: Sequence[Key], here: Sequence[Born]) -> bool:
+        """Whether an op that reads the embedding beside those births gave the ref's bytes by
+        replay: then the embedding is the ref's."""
+        born, forced = {one.key for one in here}, visit.forced or {}
+        return any(key in forced and key not in born and not visit.departs(key) for key in readers)
+
+    def _doubt_readers(self, here: Sequence[Born]) -> None:
+        """What reads another embedding was not tried on the ref's: its own weights may tell."""
+        for one in here:
+            own = weights_of(one.key, self._weights, tied=False)
+            if own:
+                text = f"not tried on the ref's embedding, and its weights differ: {own[0]}"
+                self._doubt(f"{one.key}: {text}")
+
+    def _merge(self, visit: Visit, before: int, here: Sequence[Born], first: Born) -> None:
+        """One birth, ``first``, in the place of ``here``, and the source of all that they were."""
+        others = {one.key for one in here} - {first.key}
+        born = [one for one in self.born[before:] if one.key not in others]
+        self.born[before:] = [first if one.key == first.key else one for one in born]
+        tags, tag = {key.tag for key in others}, first.key.tag
+        for key in [key for key in visit.keys if key.pos == visit.pos and key in self._told]:
             cause, source = self.causes.get(key, ("", ""))
             if key in others:
-                self.causes[key] = (Cause.INHERITED, first.tag)
+                self.causes[key] = (Cause.INHERITED, tag)
             elif source in tags:
-                self.causes[key] = (cause, first.tag)
+                self.causes[key] = (cause, tag)
             origin = self._origins.get(key)
             if origin is not None and origin.text in tags:
-                self._origins[key] = Origin(_ORDER(first), first.tag)
+                self._origins[key] = Origin(_ORDER(first.key), tag)
 
     def _judge(self, visit: Visit, key: Key) -> None:
         feeds, differs = self._feeding(key), visit.differs(key)
@@ -162,11 +208,17 @@ class Flow:
             departs = False
         born = departs or (differs and inputs.clean)
         if born:
-            self.born.append(Born(key, visit, departs, inputs.clean))
+            self.born.append(self._born(key, visit, departs, inputs.clean))
         if differs:
             own = Origin(_ORDER(key), key.tag) if born else None
             self._origins[key] = own or (inputs.origin if replayed else None)
         self._name(key, differs, born, replayed, inputs)
+
+    def _born(self, key: Key, visit: Visit, replayed: bool, clean: bool) -> Born:
+        unseen = untold(key, visit.ref, lambda one: self._feeding(one).keys)
+        if clean or not unseen:
+            return Born(key, visit, replayed, clean)
+        return Born(key, visit, replayed, clean, *spanning(key, sorted(unseen, key=_ORDER)))
 
     def _name(self, key: Key, differs: bool, born: bool, replayed: bool, inputs: Inputs) -> None:
         source = inputs.origin.text if inputs.origin is not None else ""
@@ -255,7 +307,9 @@ def name_births(
     all. Nothing is put where no key differs, dumped or not."""
     weights = differing_weights(*(start.side.weights for start in starts))
     fused = tree.dut.get("launches", "").startswith("fused")
-    flow = Flow(starts[0].run, _start_rows(starts), _variants(tree), weights, fused=fused)
+    run, variants = starts[0].run, _variants(tree)
+    asked = ask_rows(starts)
+    flow = Flow(run, _start_rows(starts), variants, weights, fused=fused, embedded=asked)
     for visit in found.visits:
         flow.add(visit)
     if all(visit.equal for visit in found.visits) and (found.visits or not found.lacking):
@@ -277,7 +331,7 @@ def name_births(
         tree.keys = [_with_cause(row, flow.causes) for row in tree.keys]
     reason = "; ".join(filter(None, reasons))
     tree.births = Births(
-        [_birth(one, starts[0].run, states, details.get(one.key), flow.embedded) for one in born],
+        [_birth(one, run, states, details.get(one.key), weights) for one in born],
         complete=not reason,
         reason=reason,
         reruns=RERUNS,
@@ -327,7 +381,7 @@ def _birth(
     run: Run,
     states: Mapping[str, str],
     detail: Detail | None,
-    embedded: Collection[Key],
+    weights: Collection[str],
 ) -> Birth:
     key, visit = born.key, born.visit
     dumped = key.field in run.fields and (run.dump_prefill or key.pos >= run.start)
@@ -335,7 +389,7 @@ def _birth(
     state = KeyState.DIFFERS if visit.differs(key) else KeyState.SAME
     return Birth(
         key=key.tag,
-        op=EMBEDDING if key in embedded else field_op(key.field),
+        op=born.op or field_op(key.field),
         how="replay" if born.replayed else "inputs",
         dumped=dumped,
         state=states.get(key.tag, state) if dumped else "",
@@ -347,6 +401,8 @@ def _birth(
         elements=detail.elements if detail else None,
         functions=detail.functions if detail else [],
         explained=detail.explained if detail else None,
+        evidence=born.evidence,
+        weights=weights_of(key, weights, born.op, tied=run.model.config.tied),
     )
 
 

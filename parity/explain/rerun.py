@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from parity.dump import Dump, Entry
+from parity.dumps.table import Builder, Kinds, Places, Table, joined
 from parity.explain.drill import Entries, Start
 from parity.keys import Key, KeyOrder
 from parity.protocol import Step
@@ -70,15 +71,13 @@ class Walker:
         self.start, self.side, self.run = start, start.side, start.run
         self.tokens = start.tokens
         self._first, self._begin = first, 0
-        self._again: list[Entry] = []
-        self._latest: list[Entry] = []
-        self._by_pos: dict[int, list[Entry]] = {}
-        for entry in first.entries:
-            self._by_pos.setdefault(entry.key.pos, []).append(entry)
+        self._again = Builder(Places(), Kinds())
+        self._latest = self._nothing = Table.of([])
+        self._by_pos = Table.of(first.entries).by_position()
 
     def go_to(self, pos: int, *, anew: bool = False) -> None:
         """Stand before ``pos``, with nothing told."""
-        self._begin, self._again = pos, []
+        self._begin, self._again = pos, Builder(Places(), Kinds())
         self.start.go_to(pos, anew=anew)
 
     def token(self, pos: int) -> int | None:
@@ -87,14 +86,14 @@ class Walker:
 
     def step(self, pos: int, **plan: object) -> Step | None:
         """The step at ``pos``, or None after the side's end."""
-        self._latest = []
+        self._latest = self._nothing
         token = self.token(pos)
         if token is None:
             return None
         step = self.start.feed(pos, token, self.run.plan(**plan))
         self._latest = self._told(step)
-        self._again += self._latest
-        self.side.progress(f"t{pos} again", len(self._again), self.run.expected_keys)
+        self._again.add(self._latest)
+        self.side.progress(f"t{pos} again", self._again.rows, self.run.expected_keys)
         return step
 
     def unlike(self, pos: int) -> Key | None:
@@ -102,7 +101,7 @@ class Walker:
         also in a prompt of which nothing was told."""
         if pos < self.run.start and not self.run.dump_prefill:
             return None
-        return unlike_entries(self._by_pos.get(pos, ()), self._latest)
+        return unlike_entries(self._by_pos.get(pos, self._nothing), self._latest)
 
     def run_again(self) -> Stability | None:
         """The whole run once more, as it was made: what becomes of a side that differs then."""
@@ -117,16 +116,15 @@ class Walker:
         """The first key of the prompt that another prefill in one piece tells in another way."""
         self.side.engine.reset()
         steps = self.side.engine.prefill(self.run.prompt, self.run.plan())
-        told = [entry for step in steps for entry in self._told(step)]
-        first = [entry for pos in range(self.run.start) for entry in self._by_pos.get(pos, ())]
-        return unlike_entries(first, told)
+        first = (self._by_pos.get(pos, self._nothing) for pos in range(self.run.start))
+        return unlike_entries(joined(first), joined(map(self._told, steps)))
 
     def unstable_key(self, key: Key) -> Stability:
         """The side is not repeatable, first at ``key``: run on to the end, and compare all that was
         told."""
         for pos in range(key.pos + 1, len(self.tokens)):
             self.step(pos)
-        tree = entries_tree(self._first, self._again, self._begin)
+        tree = entries_tree(self._first, self._again.table(), self._begin)
         return Stability(RUNS, self.side.role, key.tag, RUNS, tree)
 
     def unstable_state(self, first: State | None) -> Stability | None:
@@ -134,6 +132,5 @@ class Walker:
         place = unlike_state(first, self.side.read_state())
         return Stability(RUNS, self.side.role, place, RUNS) if place else None
 
-    def _told(self, step: Step) -> list[Entry]:
-        fields = self.run.fields
-        return [entry for entry in step.entries if entry.key.field in fields]
+    def _told(self, step: Step) -> Table:
+        return Table.of(step.entries).of_fields(self.run.fields)

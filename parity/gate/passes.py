@@ -10,7 +10,6 @@ import hashlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from parity.comparison.compare import compare_dumps
 from parity.comparison.states import compare_states
 from parity.dtypes import same_bits
 from parity.dump import MAIN, Dump
+from parity.dumps.table import joined
 from parity.errors import NotRunError
 from parity.explain.dataflow import ROW_PARTS
 from parity.families import field_op
@@ -59,7 +59,7 @@ class Pass:
     @property
     def dump(self) -> Dump:
         """Every key that the steps told."""
-        return Dump({}, {MAIN: list(chain.from_iterable(step.entries for step in self.steps))})
+        return Dump({}, {MAIN: joined(step.entries for step in self.steps)})
 
     def sha256(self) -> str:
         """Of the bytes of all logits, row by row, and of the state, part by part."""

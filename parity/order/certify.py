@@ -8,7 +8,8 @@ import numpy as np
 
 from parity.order.answer import Certified
 from parity.order.asking import random_leaves
-from parity.order.counts import Counter, Question
+from parity.order.counts import Counter
+from parity.order.parts import Question
 from parity.order.tree import Ints, Tree
 from parity.order.triples import Triples
 

@@ -8,13 +8,14 @@ FPRev (arXiv 2411.00442).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from parity.order.asking import Asker, NoTree, Reals
-from parity.order.op import Floats, SummingOp
+from parity.order.op import Carrying, Floats, SummingOp
+from parity.order.parts import Part, Question, parts_of
 from parity.order.tree import Ints, Tree
 
 # Units that a format's sums count exactly; f32 could do 2^24, and no sum is as long as 2^22.
@@ -47,16 +48,6 @@ F16_RANGE = (
 )
 
 
-@dataclass(frozen=True)
-class Question:
-    """Pairs (left[k], right[k]) over the same ones: ``ones`` are leaves, those of a pair among them
-    hold its large numbers instead."""
-
-    left: Ints
-    right: Ints
-    ones: Ints
-
-
 class Counter:
     """Count queries of one op, in slices where its output cannot hold a large count.
 
@@ -86,16 +77,14 @@ class Counter:
 
         Raises NoTree for an answer that is no count.
         """
-        rows = _Rows(questions, self.slice, self.scale)
+        parts = parts_of(questions, self.n, shared=isinstance(self.asker.op, Carrying))
+        rows = _Rows(parts, self.slice, self.scale)
         counts = self.asker.ask(rows.count, rows.fill, self.x) / self.unit
-        found = []
-        for k, question in enumerate(questions):
-            total = np.zeros(len(question.left), np.int64)
-            for first, chunk in rows.parts(k):
-                part = counts[first : first + len(total)]
-                _require_counts(part, question, len(chunk))
-                total += part.astype(np.int64)
-            found.append(total)
+        found = [np.zeros(len(question.left), np.int64) for question in questions]
+        for first, part in rows.segments:
+            count = counts[first : first + len(part.pairs)]
+            _require_counts(count, part, len(part.ones))
+            found[part.question][part.pairs] += count.astype(np.int64)
         return found
 
     def few(self, places: Ints, values: Reals) -> Reals:
@@ -138,38 +127,32 @@ class Counter:
 
 
 class _Rows:
-    """The sums of questions: for each slice of a question's ones, a row a pair."""
+    """The sums of parts of questions: for each slice of a part's ones, a row a pair."""
 
-    def __init__(self, questions: list[Question], length: int, scale: Scale) -> None:
+    def __init__(self, parts: Sequence[Part], length: int, scale: Scale) -> None:
         self.scale = scale
-        self.segments: list[tuple[int, Question, Ints]] = []
-        self.of: list[list[int]] = []
+        self.segments: list[tuple[int, Part]] = []
         self.count = 0
-        for question in questions:
-            self.of.append([])
-            for at in range(0, max(len(question.ones), 1), length):
-                self.of[-1].append(len(self.segments))
-                self.segments.append((self.count, question, question.ones[at : at + length]))
-                self.count += len(question.left)
-        self.starts = np.array([start for start, _, _ in self.segments] or [0])
-
-    def parts(self, question: int) -> Iterator[tuple[int, Ints]]:
-        """The first row and the ones of each slice of a question."""
-        for segment in self.of[question]:
-            yield self.segments[segment][0], self.segments[segment][2]
+        for part in parts:
+            for at in range(0, max(len(part.ones), 1), length):
+                self.segments.append((self.count, replace(part, ones=part.ones[at : at + length])))
+                self.count += len(part.pairs)
+        self.starts = np.array([start for start, _ in self.segments] or [0])
 
     def fill(self, first: int, last: int, w: Floats) -> None:
         """Sums first..last-1 into w, which is all zeros."""
         at = int(np.searchsorted(self.starts, first, side="right")) - 1
         while at < len(self.segments) and self.segments[at][0] < last:
-            start, question, ones = self.segments[at]
-            low, high = max(start, first), min(start + len(question.left), last)
+            start, part = self.segments[at]
+            low, high = max(start, first), min(start + len(part.pairs), last)
             if low < high:
-                pairs = slice(low - start, high - start)
-                self._fill_pairs(w[low - first : high - first], question, ones, pairs)
+                self._fill_pairs(
+                    w[low - first : high - first], part, slice(low - start, high - start)
+                )
             at += 1
 
-    def _fill_pairs(self, w: Floats, question: Question, ones: Ints, pairs: slice) -> None:
+    def _fill_pairs(self, w: Floats, part: Part, pairs: slice) -> None:
+        ones = part.ones
         if 4 * len(ones) > w.shape[1]:  # most of the row: copying it is faster than to scatter
             row = np.zeros(w.shape[1], np.float32)
             row[ones] = self.scale.unit
@@ -177,16 +160,16 @@ class _Rows:
         else:
             w[:, ones] = self.scale.unit
         every = np.arange(len(w))
-        w[every, question.left[pairs]] = self.scale.big
-        w[every, question.right[pairs]] = -self.scale.big
+        w[every, part.left[pairs]] = self.scale.big
+        w[every, part.right[pairs]] = -self.scale.big
 
 
-def _require_counts(counts: Reals, question: Question, most: int) -> None:
+def _require_counts(counts: Reals, part: Part, most: int) -> None:
     wrong = ~((counts >= 0) & (counts <= most) & (counts == np.rint(counts)))
     if wrong.any():
         k = int(np.argmax(wrong))
         raise NoTree(
-            f"big at leaf {question.left[k]}, -big at leaf {question.right[k]}: "
+            f"big at leaf {part.left[k]}, -big at leaf {part.right[k]}: "
             f"the answer is {counts[k]:.9g}, no count from 0 to {most}"
         )
 

@@ -144,7 +144,7 @@ def _other_products(bench: Bench, order: Order) -> tuple[str, ...]:
     if order.dtype != "f32" or order.terms == "values":
         return ()  # all products are exact
     if by_threes(bench.op):
-        if not shows_products(order):
+        if not shows_products(bench.op, order):
             return ()
         found = products_of_squares(bench.triples, order, bench.rng)
     else:

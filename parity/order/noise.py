@@ -203,8 +203,9 @@ def _threes(op: SummingOp, x: Floats, w: Floats, order: Ints, rng: np.random.Gen
 
 
 def _to_ties(op: SummingOp, w: Floats, rng: np.random.Generator) -> None:
-    """Gives each row's sum of squares a value halfway between two numbers of the output, which
-    hides all other rounding: as near as TIES terms, each smaller than the one before, come to it.
+    """Gives each row's sum of squares a value beside the middle of two numbers of the output, which
+    hides all other rounding (``parity.order.ties`` says which): as near as TIES terms, each smaller
+    than the one before, come to it.
     """
     if op.n <= TIES:
         return
@@ -213,9 +214,12 @@ def _to_ties(op: SummingOp, w: Floats, rng: np.random.Generator) -> None:
     chosen = rng.choice(op.n, TIES, replace=False)
     w[:, chosen] = 0
     total = np.square(w, dtype=np.float64).sum(axis=1)
-    place = np.ldexp(1.0, np.frexp(total)[1] - MANTISSA[op.out])
-    left = (np.floor(total / place) + 0.5) * place - total
-    left = np.where(left < 0, left + place, left)
+    exponent = np.frexp(total)[1]
+    place = np.ldexp(1.0, exponent - MANTISSA[op.out])
+    beside = np.ldexp(1.0, exponent - MANTISSA["f32"] - 1)
+    lower = np.floor(total / place)
+    ties = [(k + 0.5) * place + np.where(k % 2, -beside, beside) for k in (lower, lower + 1)]
+    left = np.where(ties[0] < total, ties[1], ties[0]) - total
     for leaf in chosen:
         root, exponent = np.frexp(np.sqrt(left))
         term = np.ldexp(np.floor(np.ldexp(root, MANTISSA[op.dtype])), exponent - MANTISSA[op.dtype])

@@ -105,6 +105,28 @@ class Levelled(Protocol):
 
 
 @runtime_checkable
+class Carrying(Protocol):
+    """An op whose probes stand in x, as its weights hold too few values: those whose x do not
+    contradict each other share one, and a call."""
+
+    @property
+    def carriers(self) -> int:
+        """How many different x one call takes."""
+        ...
+
+
+@runtime_checkable
+class Blurring(Protocol):
+    """An op of squares that shows less than its sum: ``exceeds`` tells terms in proportion, and not
+    how a product enters."""
+
+    @property
+    def blurs(self) -> bool:
+        """True."""
+        ...
+
+
+@runtime_checkable
 class Telling(Protocol):
     """A sum of values that the op makes itself, none of them negative (exponentials). Like squares
     it is asked three terms at a time, by ``exceeds`` of their roots."""

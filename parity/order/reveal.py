@@ -51,7 +51,7 @@ def _tree(bench: Bench) -> Tree:
 def _measured(bench: Bench, tree: Tree) -> Measured:
     if by_threes(bench.op):
         order = measured_squares(bench.triples, tree, bench.rng)
-        return Measured(order, others_of_squares(order), ())
+        return Measured(order, others_of_squares(bench.op, order), ())
     return measured(bench.counter, tree, bench.rng)
 
 

@@ -2,7 +2,8 @@
 
 Inputs are written out, or made from a seed by integers alone, so that any machine and any version
 of NumPy makes the same: half of the terms are the others with the other sign, the exact sum is 0
-and every bit of the answer is rounding. Sums of fewer than FEW terms and of squares do not cancel.
+and every bit of the answer is rounding. Sums of fewer than FEW terms and of squares do not cancel;
+where the output of squares is narrow they add up to halfway between two of its numbers (``ties``).
 """
 
 from __future__ import annotations
@@ -20,14 +21,20 @@ if TYPE_CHECKING:
     from parity.order.op import SummingOp
     from parity.order.tree import Order
 
-KIND = "noise 1"  # how rows are made from a seed; another way is another kind
+# How rows are made from a seed; another way is another kind, and files have those of their time.
+KIND, OLD = "noise 2", "noise 1"
+KINDS = (KIND, OLD)
+PARTS = 4  # of recorded rows: each has an x and pairs of its own
 MOST_ROWS = 1 << 20
 MOST_SEED = (1 << 63) - 1
 FEW = 8  # below so few terms, half of them cancel without any rounding
 # Weights lie over 2^-spread to 2^spread. Single values of few bits, and f64 additions, round only
 # where magnitudes differ by more than the bits that are left: else every sum would be 0.
-SPREADS = {"f32": 1, "bf16": 6, "f16": 3}
-VALUES = {"f32": 1, "bf16": 10, "f16": 8}
+# f16 has no room for more, and less where partial sums are stored in it.
+SPREADS = {"f32": 1, "bf16": 12, "f16": 8}
+VALUES = {"f32": 1, "bf16": 14, "f16": 11}
+OLD_SPREADS = {"f32": 1, "bf16": 6, "f16": 3}
+OLD_VALUES = {"f32": 1, "bf16": 10, "f16": 8}
 WIDE = {"f32": 30, "bf16": 30, "f16": 8}
 PLACES = {"f32": 23, "bf16": 7, "f16": 10}  # bits after the first one
 
@@ -36,24 +43,50 @@ PLACES = {"f32": 23, "bf16": 7, "f16": 10}  # bits after the first one
 class Rows:
     """``out``: float32[count], the device's sums, each of the values of ``order.out``.
 
-    Inputs: ``seed``, or ``x``: float32[n] (None: not products) and ``w``: float32[count, n].
+    Inputs: ``seed`` and ``kind``, or ``x``: float32[n] (None: not products) and ``w``:
+    float32[count, n].
     """
 
     out: np.ndarray
     seed: int | None = None
     x: np.ndarray | None = None
     w: np.ndarray | None = None
+    kind: str = KIND
 
     def inputs(self, order: Order) -> tuple[np.ndarray | None, np.ndarray]:
         """x and w."""
         if self.w is not None:
             return self.x, self.w
-        return seeded(order, self.seed or 0, len(self.out))
+        return seeded(order, self.seed or 0, len(self.out), self.kind)
+
+
+def recorded(op: SummingOp, order: Order, seed: int, count: int) -> list[Rows]:
+    """``count`` rows of ``op`` in PARTS, each from a seed. Raises as ``record``."""
+    sizes = [(count + part) // PARTS for part in range(PARTS)]
+    seeds = [(seed + part) & MOST_SEED for part in range(PARTS)]
+    made = [_asked(op, order, *each) for each in zip(seeds, sizes, strict=True) if each[1]]
+    _require_none(op, sum(unlike for _, unlike in made), count)
+    return [rows for rows, _ in made]
 
 
 def record(op: SummingOp, order: Order, seed: int, count: int) -> Rows:
     """Rows of ``op``, made from a seed. NotRunError where equal rows of a batch differ, or a row is
     not what ``order`` gives: the op adds otherwise by now, and the file would not replay."""
+    rows, unlike = _asked(op, order, seed, count)
+    _require_none(op, unlike, count)
+    return rows
+
+
+def _require_none(op: SummingOp, unlike: int, count: int) -> None:
+    if unlike:
+        raise NotRunError(
+            f"{op.name}: {unlike:,} of {count:,} rows asked later are not what its tree gives",
+            "ask it again",
+        )
+
+
+def _asked(op: SummingOp, order: Order, seed: int, count: int) -> tuple[Rows, int]:
+    """Rows of ``op``, and how many are not what ``order`` gives."""
     import numpy as np
 
     from parity.order.twin import evaluate
@@ -69,37 +102,37 @@ def record(op: SummingOp, order: Order, seed: int, count: int) -> Rows:
         found.append(sums[: len(part), 0])
     out = np.concatenate(found)
     unlike = int((out.view(np.int32) != evaluate(order, x, w).view(np.int32)).sum())
-    if unlike:
-        raise NotRunError(
-            f"{op.name}: {unlike:,} of {count:,} rows asked later are not what its tree gives",
-            "ask it again",
-        )
-    return Rows(out, seed)
+    return Rows(out, seed), unlike
 
 
-def seeded(order: Order, seed: int, count: int) -> tuple[np.ndarray | None, np.ndarray]:
+def seeded(
+    order: Order, seed: int, count: int, kind: str = KIND
+) -> tuple[np.ndarray | None, np.ndarray]:
     """x: float32[n] (None: not products) and w: float32[count, n], of the values of order.dtype."""
     import numpy as np
 
     from parity.model.generator import words
 
-    n, places, spread = order.tree.n, PLACES[order.dtype], _spread(order)
+    n, places = order.tree.n, PLACES[order.dtype]
+    if order.terms == "squares" and order.out != "f32" and kind != OLD:
+        from parity.order.ties import rows_at_ties
+
+        return None, rows_at_ties(
+            order, words(seed, f"{kind} ties", 0, count * n).reshape(count, n)
+        )
 
     def values(name: str, size: int, spread: int) -> np.ndarray:
-        drawn = words(seed, f"{KIND} {name}", 0, size)
-        whole = (drawn & np.uint64((1 << places) - 1)).astype(np.int32) + (1 << places)
-        sign = np.where(drawn >> np.uint64(63), -1, 1)
-        moved = (drawn >> np.uint64(32)) % np.uint64(2 * spread + 1)
-        exponent = moved.astype(np.int32) - spread - places
-        return np.ldexp((whole * sign).astype(np.float32), exponent)
+        whole, exponent = drawn(words(seed, f"{kind} {name}", 0, size), places, spread)
+        made: np.ndarray = np.ldexp(whole.astype(np.float32), exponent - places)
+        return made
 
-    w = values("w", count * n, spread).reshape(count, n)
+    w = values("w", count * n, _spread(order, kind)).reshape(count, n)
     if order.terms == "squares":
         return None, w
     x = values("x", n, 0)
     if n < FEW:
         return (x if order.terms == "products" else None), w
-    mixed = np.argsort(words(seed, f"{KIND} pairs", 0, n), kind="stable")
+    mixed = np.argsort(words(seed, f"{kind} pairs", 0, n), kind="stable")
     one, other, rest = np.split(mixed, [n // 2, n // 2 * 2])
     w[:, rest] = 0
     if order.terms == "values":
@@ -109,10 +142,23 @@ def seeded(order: Order, seed: int, count: int) -> tuple[np.ndarray | None, np.n
     return x, w
 
 
-def _spread(order: Order) -> int:
+def drawn(bits: np.ndarray, places: int, spread: int) -> tuple[np.ndarray, np.ndarray]:
+    """int32 each, of a random uint64 each: a number of ``places`` bits after the first one, of
+    either sign, and an exponent from -spread to spread."""
+    import numpy as np
+
+    whole = (bits & np.uint64((1 << places) - 1)).astype(np.int32) + (1 << places)
+    sign = np.where(bits >> np.uint64(63), np.int32(-1), np.int32(1))
+    moved = (bits >> np.uint64(32)) % np.uint64(2 * spread + 1)
+    return whole * sign, moved.astype(np.int32) - spread
+
+
+def _spread(order: Order, kind: str) -> int:
     """The powers of two, each way, over which the weights of an order's rows lie."""
     if order.wide:
         return WIDE[order.dtype]
+    if kind == OLD or order.narrow:
+        return (OLD_VALUES if order.terms == "values" else OLD_SPREADS)[order.dtype]
     return (VALUES if order.terms == "values" else SPREADS)[order.dtype]
 
 
@@ -123,7 +169,7 @@ def plain_rows(rows: Rows, order: Order) -> dict[str, Any]:
     """As JSON has it: bit patterns of the values' own format, little-endian, in base64."""
     made: dict[str, Any] = {"count": len(rows.out), "out": _packed(rows.out, order.out)}
     if rows.w is None:
-        return {**made, "kind": KIND, "seed": rows.seed or 0}
+        return {**made, "kind": rows.kind, "seed": rows.seed or 0}
     x = "" if rows.x is None else _packed(rows.x, order.dtype)
     return {**made, "x": x, "w": _packed(rows.w, order.dtype)}
 
@@ -136,11 +182,11 @@ def rows_of(plain: dict[str, Any], order: Order) -> Rows:
     out = _unpacked(plain, "out", order.out, count)
     if plain.keys() == {"count", "out", "kind", "seed"}:
         seed = plain["seed"]
-        if plain["kind"] != KIND:
+        if plain["kind"] not in KINDS:
             raise ValueError(f"kind {str(plain['kind'])[:20]!r} is unknown")
         if type(seed) is not int or not 0 <= seed <= MOST_SEED:
             raise ValueError(f"seed {repr(seed)[:20]}")
-        return Rows(out, seed)
+        return Rows(out, seed, kind=plain["kind"])
     if plain.keys() != {"count", "out", "x", "w"}:
         raise ValueError("neither a seed nor x and w")
     w = _unpacked(plain, "w", order.dtype, count * order.tree.n).reshape(count, -1)

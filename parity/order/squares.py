@@ -8,7 +8,7 @@ import numpy as np
 
 from parity.order.asking import random_leaves
 from parity.order.fma import beside_leaves, usual_leaves
-from parity.order.op import Flags
+from parity.order.op import Blurring, Flags, SummingOp
 from parity.order.tree import Ints, Order, Tree
 from parity.order.triples import SIZES, Sizes, Triples
 
@@ -34,22 +34,24 @@ def measured_squares(triples: Triples, tree: Tree, rng: np.random.Generator) -> 
     return replace(plain, fma=fma, wide=_wide(triples, tree, rng))
 
 
-def others_of_squares(order: Order) -> tuple[Order, ...]:
+def others_of_squares(op: SummingOp, order: Order) -> tuple[Order, ...]:
     """The orders that the probes cannot tell from it: an output of few bits hides the products."""
-    if shows_products(order) or order.dtype != "f32":
+    if order.terms != "squares" or order.dtype != "f32" or shows_products(op, order):
         return ()
     return (replace(order, fma=usual_leaves(order.tree)),)
 
 
-def shows_products(order: Order) -> bool:
+def shows_products(op: SummingOp, order: Order) -> bool:
     """Whether the op's answers tell how the squares enter."""
+    if isinstance(op, Blurring):
+        return False
     return order.dtype == "f32" and order.terms == "squares" and order.out == "f32"
 
 
 def products_of_squares(triples: Triples, order: Order, rng: np.random.Generator) -> frozenset[int]:
     """The leaves whose square enters its addition unrounded."""
     leaves, beside = beside_leaves(order, rng)
-    if not len(leaves) or not shows_products(order):
+    if not len(leaves) or not shows_products(triples.asker.op, order):
         return frozenset()
     places = np.stack([beside, leaves], axis=1)
     unrounded = _exceeds(triples, places, (_BASE, _FACTOR), _ROUNDED)

@@ -15,7 +15,7 @@ from parity.order.naming import named
 from parity.order.op import Finishing, Levelled, SummingOp, Telling
 from parity.order.record import TREE, Bits, OrderTable, Row
 from parity.order.reveal import reveal
-from parity.order.rows import record
+from parity.order.rows import recorded
 from parity.order.sums import ASKED, Ask, asked_text, open_op
 from parity.order.tree import Order, Tree
 from parity.order.twin import evaluate
@@ -43,10 +43,8 @@ class Study:
         op, answer = self.ops[M], self.answers[M]
         key = {**op.key, ASKED: asked_text(self.ask, M)}
         shown = rows and not isinstance(op, Finishing | Levelled | Telling)
-        recorded = (
-            [record(op, answer.order, seed, rows)] if shown and answer.order is not None else []
-        )
-        return file_of(answer, self.ask.op, key, recorded)
+        kept = recorded(op, answer.order, seed, rows) if shown and answer.order is not None else []
+        return file_of(answer, self.ask.op, key, kept)
 
 
 def study(

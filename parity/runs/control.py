@@ -31,7 +31,8 @@ def inject_control(start: Start, ref: Dump, dut: Dump, seed: int) -> Control:
     key = entry.key
     step = start.step_at(key.pos, inject=Injection(key, index))
     changed = Dump(dict(dut.header), {MAIN: step.entries}, dut.source)
-    wanted = [other for other in ref.entries if other.key.pos == key.pos]
+    told = Table.of(ref.entries)
+    wanted = told.select(told.pos == key.pos)
     tree = compare_dumps(Dump(dict(ref.header), {MAIN: wanted}, ref.source), changed)
     unit = "step" if entry.type is not None and entry.type.dtype in INTEGERS else "ULP"
     return Control("inject", tree.first == key.tag, key.tag, tree.first, index, unit)

@@ -15,6 +15,7 @@ from parity.comparison.matching import Apart
 from parity.comparison.parting import label_parting
 from parity.comparison.states import compare_states, differing_rows, differing_weights
 from parity.dump import Dump
+from parity.dumps.table import tables
 from parity.errors import NotRunError
 from parity.explain.births import name_births
 from parity.explain.dataflow import ROW_PARTS
@@ -319,8 +320,8 @@ def _decode_from_ref(
     handed = replace(ref.run, prefill="ref", dump_prefill=False)
     dut_run = run_side(dut, handed, fed=ref_run.fed, start=ref_run.start)
     decoded = {
-        name: [entry for entry in entries if entry.key.pos >= handed.start]
-        for name, entries in ref_run.dump.segments.items()
+        name: table.select(table.pos >= handed.start)
+        for name, table in tables(ref_run.dump).items()
     }
     ref_dump = replace(ref_run.dump, segments=decoded)
     tree = compare_dumps(ref_dump, dut_run.dump, level_asked=ask.level)

@@ -231,8 +231,9 @@ class Again(Walker):
             return super().step(pos, **plan)
         self.side.engine.reset()
         steps = self.side.engine.prefill(self.run.prompt, self.run.plan(**plan))
-        self._latest = [entry for entry in self._told(steps[pos]) if entry.key.pos == pos]
-        self._again += self._latest
+        told = self._told(steps[pos])
+        self._latest = told.select(told.pos == pos)
+        self._again.add(self._latest)
         return steps[pos]
 
 

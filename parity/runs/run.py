@@ -15,8 +15,9 @@ import numpy as np
 from parity import __version__
 from parity.builds.provenance import PACKAGES, packages_of
 from parity.comparison.states import unlike_row
-from parity.dump import FORMAT, MAIN, PARTIAL, Dump, Entry, TensorType
+from parity.dump import FORMAT, MAIN, PARTIAL, Dump, TensorType
 from parity.dumps.greedy import format_greedy
+from parity.dumps.table import Builder, Kinds, Places
 from parity.errors import NotRunError
 from parity.families import count_keys, dumped_fields
 from parity.fnv import BASES
@@ -171,7 +172,7 @@ def run_side(
             raise
         raise Interrupted(result) from stop
     header = _header(side, run, result, collected.stopped)
-    result.dump = Dump(header, {MAIN: collected.entries}, side.spec)
+    result.dump = Dump(header, {MAIN: collected.told.table()}, side.spec)
     return result
 
 
@@ -180,10 +181,10 @@ def _keep_whole_steps(collected: _Collected, result: SideRun) -> None:
     side, run, end = collected.side, collected.run, collected.position
     result.fed = result.fed[: max(0, end - run.start)]
     result.choices = {pos: token for pos, token in collected.choices.items() if pos < end}
-    entries = [entry for entry in collected.entries if entry.key.pos < end]
+    told = collected.told.table()
     partial = {PARTIAL: f"interrupted at t{end}"}
     header = _header(side, run, result, collected.stopped) | partial
-    result.dump = Dump(header, {MAIN: entries}, side.spec)
+    result.dump = Dump(header, {MAIN: told.select(told.pos < end)}, side.spec)
 
 
 def _run_steps(
@@ -202,12 +203,12 @@ def _run_steps(
 
 
 class _Collected:
-    """Entries and choices of one run, while it goes on."""
+    """What one run told and chose, while it goes on: no entry is made of what it told."""
 
     def __init__(self, side: Side, run: Run) -> None:
         self.side, self.run = side, run
         self.plan = run.plan()
-        self.entries: list[Entry] = []
+        self.told = Builder(Places(), Kinds())
         self.choices: dict[int, int] = {}
         self.position = 0
         self.stopped = ""
@@ -218,8 +219,7 @@ class _Collected:
         self.side.progress("prefill", 0, self.run.expected_keys)
         steps = self.side.engine.prefill(self.run.prompt, dumped)
         for step in steps:
-            self.entries += step.entries
-            self._check(step)
+            self._take(step)
         self.position = self.run.start
         return self._choose(steps[-1], self.run.start - 1)
 
@@ -230,9 +230,8 @@ class _Collected:
 
     def step(self, token: int) -> int:
         step = self.side.engine.step(token, self.plan)
-        self.entries += step.entries
-        self._check(step)
-        self.side.progress(f"t{self.position}", len(self.entries), self.run.expected_keys)
+        self._take(step)
+        self.side.progress(f"t{self.position}", self.told.rows, self.run.expected_keys)
         choice = self._choose(step, self.position)
         self.position += 1
         return choice
@@ -244,10 +243,10 @@ class _Collected:
             self.choices[position] = choice
         return choice
 
-    def _check(self, step: Step) -> None:
-        bad = next((entry for entry in step.entries if entry.nonfinite), None)
-        if bad is not None and not self.stopped:
-            self.stopped = bad.key.tag
+    def _take(self, step: Step) -> None:
+        self.told.add(step.entries)
+        if self.told.nonfinite and not self.stopped:
+            self.stopped = self.told.table().key(min(self.told.nonfinite)).tag
 
 
 def _header(side: Side, run: Run, result: SideRun, stopped: str) -> dict[str, str]:

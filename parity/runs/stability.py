@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from parity.comparison.compare import compare_dumps
+from parity.comparison.matching import dump_order
 from parity.comparison.states import compare_states
 from parity.dump import MAIN, Dump, Entry
+from parity.dumps.table import Table
 from parity.keys import Key, KeyOrder
 from parity.runs.run import Run, Side, SideRun, State, run_side
 from parity.status import Level, Verdict
@@ -38,6 +40,11 @@ def unlike_run(first: SideRun, again: SideRun) -> str:
 
 def unlike_entries(first: Iterable[Entry], again: Iterable[Entry]) -> Key | None:
     """The first key, in dataflow order, that two runs of one side do not tell alike."""
+    if isinstance(first, Table) and isinstance(again, Table):
+        rows = first.unlike_rows(again)
+        if rows is not None:
+            dumps = (Dump({}, {MAIN: side}) for side in (first, again))
+            return min(map(first.key, rows), key=dump_order(*dumps)) if rows else None
     before, after = ({entry.key: entry for entry in side} for side in (first, again))
     if before == after:
         return None
@@ -63,7 +70,8 @@ def call_unstable(tree: Tree, found: Stability) -> None:
 
 def entries_tree(first: Dump, again: Sequence[Entry], begin: int) -> Tree:
     """Run 1 of one side, from position ``begin`` on, against what its rerun told."""
-    told = [[entry for entry in first.entries if entry.key.pos >= begin], again]
+    told = Table.of(first.entries)
+    sides = told.select(told.pos >= begin), again
     return compare_dumps(
-        *(Dump(dict(first.header), {MAIN: entries}, first.source) for entries in told)
+        *(Dump(dict(first.header), {MAIN: entries}, first.source) for entries in sides)
     )

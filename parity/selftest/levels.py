@@ -193,7 +193,7 @@ class Planted:
         if self._key not in step.tensors:
             return step
         self.seen = step.tensors[self._key]
-        entries = self.report(step.entries, self.seen)
+        entries = self.report([*step.entries], self.seen)
         return replace(step, entries=entries, tensors={})
 
     def _changed(self, value: np.ndarray) -> np.ndarray:

@@ -11,6 +11,7 @@ import numpy as np
 from parity.comparison.compare import compare_dumps
 from parity.comparison.states import compare_states
 from parity.dump import MAIN, Dump, Entry
+from parity.dumps.table import joined
 from parity.families import dumped_fields, field_op
 from parity.inject import move_element
 from parity.keys import Key
@@ -171,7 +172,7 @@ def run_singles(side: Side, tokens: Sequence[int], plan: Plan) -> list[Step]:
 def compare_steps(ref: Sequence[Step], dut: Sequence[Step]) -> Tree:
     """Every key of both, in dataflow order."""
     sides = [
-        Dump({}, {MAIN: [entry for step in steps for entry in step.entries]}, name)
+        Dump({}, {MAIN: joined(step.entries for step in steps)}, name)
         for name, steps in (("ref", ref), ("dut", dut))
     ]
     return compare_dumps(*sides)

@@ -86,17 +86,18 @@ def key_panel(whole: Tree) -> KeyPanel | None:
         return None
     birth, key = why.leading_birth(tree), None if row is None else parse_key(row.key)
     own = birth if birth is not None and row is not None and birth.key == row.key else None
+    read = wording.inputs_sentence(tree) if tree.inputs else ""
     return KeyPanel(
         names=names,
         place="" if row is None else _place(row),
         strip=[] if row is None else _strip(tree, row),
         key=None if row is None else key_view(row, first=row.key == tree.first),
-        op="" if row is None else op_of(row.key),
+        op=own.op if own is not None else "" if row is None else op_of(row.key),
         ran=_ran(tree, row, own),
         twins=[] if key is None else twins(tree, key.field),
         functions=[] if own is None else [why.function_sentence(each) for each in own.functions],
         inputs=[key_view(feed) for feed in tree.inputs],
-        inputs_text=wording.inputs_sentence(tree) if tree.inputs else "",
+        inputs_text=(own.evidence if own is not None else "") or read,
         elements=None if tree.elements is None else elements_view(tree.elements),
     )
 
@@ -141,6 +142,7 @@ def _ran(tree: Tree, row: KeyRow | None, birth: Birth | None) -> str:
 
 def _birth_panel(tree: Tree, birth: Birth) -> KeyPanel:
     key = parse_key(birth.key)
+    run = "equal in the run" if birth.clean else "differ in the run; the ref's were used"
     row = KeyRow(birth.key, KeyState.DIFFERS, birth.ref, birth.dut, "", Cause.BORN, birth.key)
     return KeyPanel(
         names=("ref", "dut"),
@@ -152,7 +154,7 @@ def _birth_panel(tree: Tree, birth: Birth) -> KeyPanel:
         twins=[] if key is None else twins(tree, key.field),
         functions=[why.function_sentence(each) for each in birth.functions],
         inputs=[],
-        inputs_text="equal in the run" if birth.clean else "differ in the run; the ref's were used",
+        inputs_text=birth.evidence or run,
         elements=None if birth.elements is None else elements_view(birth.elements, SHOWN),
         remark=why.marks_sentence(birth),
     )

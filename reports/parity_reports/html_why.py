@@ -150,7 +150,7 @@ def _birth(birth: Birth, first: bool) -> BirthView:
     return BirthView(
         key=birth.key,
         op=birth.op,
-        inputs="equal" if birth.clean else "differ",
+        inputs=why.inputs_word(birth),
         remark=why.marks_sentence(birth),
         ref=parse_value(birth.ref),
         dut=parse_value(birth.dut),

@@ -164,7 +164,7 @@ def _birth_table(births: Births) -> list[str]:
 
 
 def _birth_cells(birth: Birth) -> tuple[str, ...]:
-    said = [why.marks_sentence(birth)]
+    said = [birth.evidence, why.weights_sentence(birth), why.marks_sentence(birth)]
     if birth.elements is not None:
         said.insert(0, wording.elements_sentence(birth.elements, leading_axis(birth.elements)))
     text = "; ".join(part for part in said if part)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from parity.families import field_op
+from parity.families import feeding_fields, field_op
 from parity.tree import (
     CONTAMINATED,
-    EMBEDDING,
+    EMBEDDED,
     TAP_LIES,
     Birth,
     Births,
@@ -31,6 +31,7 @@ EQUAL_IN_RUN = "equal in the run"
 NOT_COMPARED = "at keys that are not comparable"
 NOT_REPLAYED = "not replayed"
 ALL = "all"
+BEFORE = "x<"  # what the layer before gave: at layer 0 the embedding (parity.families)
 
 
 @dataclass(frozen=True)
@@ -74,16 +75,27 @@ def cause_sentence(tree: Tree) -> str:
     # After a contaminated start the verdict names a state, not the first key.
     own = birth.key == tree.first and tree.reason != CONTAMINATED
     op = f"{birth.op}, only birth" if only_birth(tree) else birth.op
-    said = "inputs equal" if birth.clean else "other bytes on the ref's inputs"
-    if birth.key == tree.first and tree.inputs:
+    said = "inputs equal" if birth.clean else birth.evidence or "other bytes on the ref's inputs"
+    if birth.key == tree.first and tree.inputs and not birth.evidence:
         said = _inputs(tree) if birth.clean else f"{said}; {_inputs(tree)}"
-    parts = [op if own else f"{birth.key}: {op}", said, *_marks(birth)]
-    if birth.op == EMBEDDING:
-        parts[1] = "all that reads it in layer 0 differs by replay, the same ops elsewhere do not"
+    named = op if own else f"{birth.key}: {op}"
+    parts = [named, said, weights_sentence(birth), *_marks(birth)]
     shown = tree.elements.key if tree.elements is not None else ""
     if birth.elements is not None and birth.key != shown:
         parts.append(wording.elements_sentence(birth.elements, leading_axis(birth.elements)))
     return "; ".join(filter(None, parts))  # elements of two dtypes have no sentence
+
+
+def weights_sentence(birth: Birth) -> str:
+    """``its weights differ: layers.0.k_proj``; empty where they do not, or are not known to."""
+    names = ", ".join(birth.weights[:LISTED_KEYS])
+    more = len(birth.weights) - LISTED_KEYS
+    return f"its weights differ: {names}{f' and {more} more' if more > 0 else ''}" if names else ""
+
+
+def inputs_word(birth: Birth) -> str:
+    """What became of a birth's inputs in the run: ``equal``, ``differ``, or what is known."""
+    return "equal" if birth.clean else birth.evidence or "differ"
 
 
 def op_sentence(tree: Tree) -> str:
@@ -93,6 +105,8 @@ def op_sentence(tree: Tree) -> str:
         return ""
     key = parse_key(tree.first or "")
     op = "" if key is None or field_op(key.field) == key.field else field_op(key.field)
+    if key is not None and key.layer == 0 and BEFORE in feeding_fields(key.field):
+        op += f", or the {EMBEDDED} it reads, which is not dumped"
     return "; ".join(part for part in (op, _inputs(tree) if tree.inputs else "") if part)
 
 

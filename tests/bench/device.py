@@ -182,7 +182,7 @@ def times(engine: Any, way: str, plan: Plan) -> dict[str, float]:
         found[f"{way}, {what}, wall"] = wall_us(lambda g=given: engine.step(1, g))  # type: ignore[misc]
     for each in engine._graphs._found.values():
         if each is not None:
-            what = "dump" if each.slots else "no dump"
+            what = "dump" if each.table else "no dump"
             found[f"{way}, {what}, device"] = device_us(engine.backend, each.recorded, STEPS)
     return found
 

@@ -19,10 +19,11 @@ import pytest
 
 from parity.baseline import runs
 from parity.dump import Entry, TensorType
+from parity.dumps.forms import Forms
 from parity.explain.births import Flow
 from parity.explain.drill import Start
 from parity.fnv import fnv1a64, fnv1a64_prefixes
-from parity.keys import Key, KeyOrder
+from parity.keys import Key
 from parity.program.serving import _Requests
 from parity.protocol import Plan, Step
 from parity.runs.engine_diff import Ask, diff_engines
@@ -104,9 +105,10 @@ def test_no_case_grows_by_more_than_it_needs(label: str) -> None:
 def test_red_steps_that_go_through_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each row's step picked its keys out of those of all rows."""
 
-    def steps(self: Tap, logits: np.ndarray, pos: int) -> list[Step]:
-        order = KeyOrder()
-        entries = sorted(self.entries, key=lambda entry: order(entry.key))
+    real = Tap.steps
+
+    def steps(self: Tap, logits: np.ndarray, pos: int, forms: Forms) -> list[Step]:
+        entries = [entry for step in real(self, logits, pos, forms) for entry in step.entries]
         rows = range(len(logits))
         picked = [[one for one in entries if one.key.pos == pos + m] for m in rows]
         return [Step(logits[m], picked[m]) for m in rows]

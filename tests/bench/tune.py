@@ -19,7 +19,7 @@ from kernels import HYBRID, MOE, Data, copies, replayed
 from parity.protocol import EngineSettings
 from parity_cuda.cupy_backend import CupyBackend
 from parity_cuda.ops import Ops
-from parity_cuda.row_shapes import GROUPS, WARPS
+from parity_cuda.row_shapes import MOST_SIDE
 from parity_cuda.tuning import Tuning, keep_tuning, key
 
 TILES = (1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 32)
@@ -30,6 +30,8 @@ SHAPES = {
     HYBRID: ((17408, 5120), (5120, 17408), (10240, 5120), (12288, 5120), (6144, 5120),
              (5120, 6144), (1024, 5120), (248320, 5120)),
 }  # fmt: skip
+# Matrices that one row is multiplied with in one launch: q, k, v; qkv, z; gate, up.
+TOGETHER = {MOE: ((5120, 2048),), HYBRID: ((14336, 5120), (16384, 5120), (34816, 5120))}
 EXPERTS = ((768, 2048, 1), (2048, 768, 8))
 ROUTERS = ((128, 2048), (48, 5120))
 
@@ -46,17 +48,18 @@ class Choice:
 
 def choices(data: Data) -> Iterator[Choice]:
     """Every shape; the arrays of one are dropped before those of the next are made."""
-    for rows, cols in (shape for shapes in SHAPES.values() for shape in shapes):
+    together = [shape for shapes in TOGETHER.values() for shape in shapes]
+    for rows, cols in [*(shape for shapes in SHAPES.values() for shape in shapes), *together]:
         nb = cols // 32
         weights = [
             (data.halves(rows, nb), data.bytes(rows, nb * 16))
             for _ in range(copies(rows * nb * 18))
         ]
-        for count in (1, 2, 4, 8):
+        for count in (1,) if (rows, cols) in together else (1, 2, 4, 8):
             x, out = data.floats(count, cols), data.empty(count, rows)
             args = (out, weights, x)
-            name = key("row" if count == 1 else "q4", rows, nb, count)
-            most = max(1, WARPS // min(GROUPS, -(-nb // 32))) if count == 1 else rows
+            name = key("across" if count == 1 else "q4", rows, nb, count)
+            most = min(MOST_SIDE, -(-nb // 32)) if count == 1 else rows
             yield Choice(name, most, lambda ops, args=args: _q4(ops, *args))  # type: ignore[misc]
     for rows, cols in ROUTERS:
         matrices = [data.floats(rows, cols) for _ in range(8)]
@@ -87,7 +90,9 @@ def tune(backend: CupyBackend) -> dict[str, int]:
     for choice in choices(Data(backend)):
         default = replayed(backend._cupy, choice.launches(Ops(backend)))
         more = MANY_TILES if choice.name.startswith("q4 ") else ()
-        tiles = [tile for tile in (*TILES, *more) if tile <= choice.rows]
+        every_side = range(1, MOST_SIDE + 1)
+        tried = every_side if choice.name.startswith("across ") else (*TILES, *more)
+        tiles = [tile for tile in tried if tile <= choice.rows]
         times = {
             tile: replayed(
                 backend._cupy,

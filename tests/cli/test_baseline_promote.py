@@ -8,6 +8,7 @@ import pytest
 
 from parity.store import Store
 from tests.cli.baselines import check, checked, footprint, promote, saved, shown
+from tests.cli.model_files import gguf
 from tests.cli.running import SHORT, faulty, written_dump
 from tests.cli.test_baseline_refused import refused
 from tests.cli_runner import run_cli
@@ -102,3 +103,31 @@ def test_an_altered_baseline_is_not_promoted(store: Path) -> None:
     path = store / "head.json"
     path.write_bytes(path.read_bytes().replace(b'"x",1', b'"x",2'))
     refused(promote(store, "x", "--engine", NEW, "--ref", GREEN), f"{path}: altered")
+
+
+def test_options_of_the_run_must_be_the_recorded_ones(store: Path) -> None:
+    before = footprint(store)
+    for words, said in (
+        (("--model", "dense-tiny"), "baseline 'x' is of another run: --model moe-tiny recorded"),
+        (("--n", "4"), "baseline 'x' is of another run: --n 3 recorded"),
+    ):
+        refused(promote(store, "x", "--engine", NEW, "--ref", GREEN, *words), said)
+    assert footprint(store) == before
+    same = promote(store, "x", "--engine", NEW, "--ref", GREEN, "--model", "moe-tiny", "--n", "3")
+    assert same.status == 0, same.stderr
+
+
+def test_a_dump_of_a_file_is_promoted_with_its_model(tmp_path: Path) -> None:
+    """A header names no path of a model: it is given, as to save."""
+    model = ("--model", str(gguf(tmp_path)))
+    paths = {}
+    for name, engine in (("old", "cpu"), ("new", NEW)):
+        paths[name] = str(tmp_path / f"{name}.dump")
+        done = run_cli("dump", "--engine", engine, "-o", paths[name], *SHORT, *model)
+        assert done.status == 0, done.stderr
+    store = saved(tmp_path / "store", "x", paths["old"], *model, "--ref", "emu")
+    words = ("--engine", paths["new"], "--ref", GREEN)
+    refused(promote(store, "x", *words), "")
+    done = promote(store, "x", *words, *model)
+    assert done.status == 0, done.stderr
+    assert "  changed    variants: none -> two_pass" in done.stdout

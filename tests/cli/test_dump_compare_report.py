@@ -98,6 +98,19 @@ def test_dump_never_overwrites(tmp_path: Path) -> None:
     assert len(read_dump(path).entries) == 138
 
 
+@pytest.mark.parametrize("name", ["x.npz", "x.safetensors", "X.NPZ"])
+def test_red_a_dump_is_no_file_of_values(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    for words in ((), ("--force",)):
+        assert said(run_cli("dump", "-o", str(path), *words, *SHORT)) == (
+            2,
+            "",
+            f"parity: {path}: a dump is text, and the name is that of a file of values\n"
+            "  next: write -o run.dump; parity.record(..., tensors=FILE) writes values\n",
+        )
+    assert not path.exists()
+
+
 def test_dump_into_a_device_is_no_overwriting() -> None:
     assert run_cli("dump", "-o", "/dev/null", *SHORT).status == 0
 

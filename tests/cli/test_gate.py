@@ -133,6 +133,22 @@ def test_refused_names_key_op_and_a_line_that_shows_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("made_up_time")
+def test_a_prompt_begins_every_seed_s(tmp_path: Path) -> None:
+    """The line that shows a difference again has the whole prompt, and finds the same key."""
+    words = ("--tokens", "5,6,7", "--seeds", "3")
+    _, record = written(tmp_path, *words)
+    assert (record["settings"]["prompt"], record["verdict"]) == (32, "default")
+    result, record = written(tmp_path, *words, fast=f"{HERE}:Paced+two_pass@us=500")
+    assert result.status == 1
+    line = record["problem"]["reproduce"]
+    assert " --tokens 5,6,7," in line
+    assert f"\n  {record['first']} " in run_cli(*line.split()[1:]).stdout
+    long = ",".join(map(str, range(40)))  # ids of the seed follow all the same
+    _, record = written(tmp_path, "--tokens", long)
+    assert record["settings"]["prompt"] == 48
+
+
+@pytest.mark.usefixtures("made_up_time")
 def test_the_same_code_is_said(tmp_path: Path) -> None:
     build = f"{HERE}:OneBuild"
     result, record = written(tmp_path, base=build, fast="+quick")
@@ -229,6 +245,10 @@ def test_missing_rows_are_not_run(tmp_path: Path) -> None:
         (("--fast", "run.dump"), "--fast run.dump: not an engine"),
         (("--engine", "run.dump"), "--engine run.dump: not an engine"),
         (("--engine", "cpu", "--fast", "+libm_exp,+exp_via_double"), "cpu+exp_via_double+libm_exp"),
+        (("--tokens", "1,x"), "--tokens: 'x' is not a token id"),
+        (("--tokens", "1", "--prompt", "a"), "--tokens with --prompt: both are the prompt"),
+        (("--prompt", "a"), "--prompt: moe-tiny seed 7 has no tokenizer"),
+        (("--tokens", "512"), "token 512"),
         (("--show", NAME), "--show with --fast: one shows, the other runs"),
         (("--json", "nowhere/x.json"), "nowhere/x.json: cannot be written"),
     ],

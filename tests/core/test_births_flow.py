@@ -14,7 +14,7 @@ from parity.families import every_field, field_type
 from parity.keys import Key
 from parity.model.config import preset
 from parity.runs.run import Run
-from parity.tree import Cause
+from parity.tree import EMBEDDED, EMBEDDING, Cause
 from tests.red.birth_pairs import run_of
 
 Tags = Collection[str]
@@ -64,6 +64,11 @@ def causes(flow: Flow) -> dict[str, tuple[str, str]]:
 def born(flow: Flow) -> list[str]:
     """Tags of the births."""
     return [one.key.tag for one in flow.born]
+
+
+def embedded(flow: Flow) -> set[Key]:
+    """Births that are told as the embedding's alone."""
+    return {one.key for one in flow.born if one.op in (EMBEDDED, EMBEDDING)}
 
 
 MOE, HYBRID = run_of("moe-tiny"), run_of("hybrid-tiny")

@@ -22,7 +22,7 @@ from parity.keys import Key
 from parity.runs.run import Run
 from parity.status import Level, Verdict
 from parity.tree import EMBEDDING, Birth, Cause, Counts, FunctionDiff, KeyRow, KeyState, Tree
-from tests.core.test_births_flow import HYBRID, MOE, causes, flowed, visit
+from tests.core.test_births_flow import HYBRID, MOE, causes, embedded, flowed, visit
 
 WEIGHTS = {"layers.1.wq": (TensorType("f32", (2,)), 1)}
 ONE, TWO = np.float32([1.0, 2.0]), np.float32([1.0, 3.0])
@@ -30,7 +30,9 @@ ONE, TWO = np.float32([1.0, 2.0]), np.float32([1.0, 3.0])
 
 def start(run: Run, state: object = None, weights: object = None) -> Any:
     """One side, as far as births ask."""
-    side = SimpleNamespace(weights=WEIGHTS if weights is None else weights)
+    side = SimpleNamespace(
+        weights=WEIGHTS if weights is None else weights, engine=SimpleNamespace()
+    )
     return SimpleNamespace(run=run, state=state, side=side)
 
 
@@ -342,7 +344,7 @@ def test_embedding_takes_the_place_of_the_ops_that_read_it() -> None:
     )
     flow = flowed(MOE, first, later)
     assert [one.key.tag for one in flow.born] == ["t3_l0_nrm", "t3_l2_attn", "t4_l0_nrm"]
-    assert flow.embedded == {Key.parse("t3_l0_nrm")}
+    assert embedded(flow) == {Key.parse("t3_l0_nrm")}
     told = causes(flow)
     for tag in ("t3_l0_ores", *chain, "t4_l0_attn"):
         assert told[tag] == (Cause.INHERITED, "t3_l0_nrm")
@@ -358,7 +360,7 @@ def test_a_later_position_inherits_from_the_embedding_too() -> None:
     first = visit(MOE, differ=(*READERS, *chain), forced=READERS)
     later = visit(MOE, 4, differ=("t4_l1_attn",), rows={"l1_k": [3]})
     flow = flowed(MOE, first, later)
-    assert flow.embedded == {Key.parse("t3_l0_nrm")}
+    assert embedded(flow) == {Key.parse("t3_l0_nrm")}
     assert causes(flow)["t3_l1_k"] == (Cause.INHERITED, "t3_l0_nrm")
     assert causes(flow)["t4_l1_attn"] == (Cause.INHERITED, "t3_l0_nrm")
 
@@ -377,7 +379,7 @@ def test_ops_that_read_the_embedding_stay_births(
     differ: tuple[str, ...], forced: tuple[str, ...] | None
 ) -> None:
     flow = flowed(MOE, visit(MOE, differ=differ, forced=forced))
-    assert flow.embedded == set()
+    assert embedded(flow) == set()
     assert {one.key.tag for one in flow.born} == set(differ)
 
 

@@ -10,18 +10,18 @@ import pytest
 from parity.explain.births import START, Flow, name_births
 from parity.keys import Key
 from parity.tree import Cause, KeyState
-from tests.core.test_births_flow import HYBRID, MOE, born, causes, flowed, visit
+from tests.core.test_births_flow import HYBRID, MOE, born, causes, embedded, flowed, visit
 from tests.core.test_mutants_births import READERS, detail_of, found_of, start, tree_of
 
 
-@pytest.mark.parametrize(("layers", "embedded"), [(1, False), (2, True)])
-def test_embedding_of_a_model_of_few_layers(layers: int, embedded: bool) -> None:
+@pytest.mark.parametrize(("layers", "alone"), [(1, False), (2, True)])
+def test_embedding_of_a_model_of_few_layers(layers: int, alone: bool) -> None:
     """Of one layer the ops may be wrong themselves: no other layer shows them right."""
     model: Any = replace(MOE.model, config=replace(MOE.model.config, layers=layers))
     run = replace(MOE, model=model)
     flow = flowed(run, visit(run, differ=READERS, forced=READERS))
-    assert born(flow) == list(READERS[: 1 if embedded else 2])
-    assert flow.embedded == ({Key.parse(READERS[0])} if embedded else set())
+    assert born(flow) == list(READERS[: 1 if alone else 2])
+    assert embedded(flow) == ({Key.parse(READERS[0])} if alone else set())
 
 
 def test_a_token_is_the_source_before_a_key_of_its_layer() -> None:
@@ -92,4 +92,4 @@ def test_a_birth_by_its_inputs_shows_the_run_not_the_replay() -> None:
 
 def test_a_flow_without_visits_says_nothing() -> None:
     flow = Flow(MOE, {}, ())
-    assert (flow.born, flow.causes, flow.doubts, flow.embedded) == ([], {}, [], set())
+    assert (flow.born, flow.causes, flow.doubts, embedded(flow)) == ([], {}, [], set())

@@ -98,6 +98,7 @@ from tests.engines.broken_replays import (
     untraced,
     with_calls,
 )
+from tests.red.handing_faults import OneArray
 
 
 @dataclass(frozen=True)
@@ -176,6 +177,12 @@ BROKEN = (
         "not repeatable: two fresh engines gave other logits in step 0",
     ),
     Broken("logits in one buffer", "logits_are_a_copy", ReusedLogits, "the next step wrote into"),
+    Broken(
+        "digests in one array",
+        "logits_are_a_copy",
+        OneArray,
+        "a later step wrote into the entries of one before: t0_l0_nrm was ",
+    ),
     Broken("logits read back", "logits_are_a_copy", FedBack, "after the caller wrote into them"),
     Broken("read-only logits", "logits_are_a_copy", with_step(read_only), "cannot be written"),
     Broken(

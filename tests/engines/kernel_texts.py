@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 from parity.variants import EXCLUSIVE, VARIANTS, variant_mask
@@ -34,20 +34,25 @@ RECOUNTED = {**COUNTED, "k.cuh": "constexpr int N = 4;\n"}
 @dataclass(frozen=True)
 class Kernel:
     """One ``__global__`` function. ``reads``: names of the variants that its mask can swap in;
-    ``calls``: the functions that its text leads to, itself among them."""
+    ``calls``: the functions that its text leads to, itself among them. ``fixed``: the variants that
+    every one of its masks has, of those in ``family``, for which its file has a kernel each."""
 
     name: str
     file: str
     parameters: tuple[str, ...]
     reads: frozenset[str]
     calls: frozenset[str]
+    fixed: frozenset[str] = frozenset()
+    family: frozenset[str] = frozenset()
 
     def masks(self) -> tuple[int, ...]:
-        """The exact tier, and every set of the variants it reads that may stand together."""
+        """The exact tier, and every set of the variants it reads that may stand together; of a
+        family those that it is launched with."""
         names = sorted(self.reads)
         sets = [frozenset(c) for n in range(len(names) + 1) for c in combinations(names, n)]
         allowed = [each for each in sets if not any(each.issuperset(pair) for pair in EXCLUSIVE)]
-        return tuple(sorted(variant_mask(each) for each in allowed))
+        own = [each for each in allowed if each & self.family == self.fixed]
+        return tuple(sorted(variant_mask(each) for each in own))
 
 
 @dataclass(frozen=True)
@@ -88,7 +93,24 @@ def kernels(sources: Mapping[str, str]) -> dict[str, Kernel]:
                     reads = frozenset()
                 assert name not in found, f"two kernels are named {name}"
                 found[name] = Kernel(name, file, function.parameters, reads, frozenset(calls))
-    return found
+    return _families(found)
+
+
+def _families(found: Mapping[str, Kernel]) -> dict[str, Kernel]:
+    """The kernels, told what a name adds to its file's: ``k_fma`` of k.cu has fma in every mask,
+    and the others of that file, if they do not say so, in none."""
+    fixed = {name: _named(kernel) for name, kernel in found.items()}
+    return {
+        name: replace(kernel, fixed=fixed[name], family=frozenset().union(
+            *(fixed[other] for other in found if found[other].file == kernel.file)))
+        for name, kernel in found.items()
+    }  # fmt: skip
+
+
+def _named(kernel: Kernel) -> frozenset[str]:
+    stem = kernel.file.partition(".")[0]
+    added = kernel.name.removeprefix(stem) if kernel.name.startswith(stem) else ""
+    return frozenset(variant for variant in VARIANTS if f"_{variant}_" in f"{added}_")
 
 
 def bodies(sources: Mapping[str, str]) -> dict[str, str]:

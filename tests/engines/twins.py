@@ -21,6 +21,7 @@ OPS_ALONE = {
 KERNELS_ALONE = {
     "async_copy",  # how memory is read
     "attention_scores",  # how the scores of both attention ops are shared out
+    "attention_tiles",  # the same of what their chains add
     "barriers",  # who waits for whom
     "chain",  # sums that the steps of several ops are made of
     "delta",  # the same of a Gated DeltaNet step
@@ -38,6 +39,7 @@ KERNELS_ALONE = {
     "f32_rows",  # how the work of f32_matvec and expert_f32_matvec is shared out
     "q4_rows",  # the same of q4_matvec
     "q4_row",  # the same of q4_matvec for one row
+    "row_input",  # how the inputs of q4_row come to it, normed
     "q4_chain",  # chains that q4_row is made of
     "f32_row",  # sums of fused_project's f32 rows
     "project",  # how the work of fused_project is shared out

@@ -11,7 +11,7 @@ from parity.protocol import EngineSettings
 from parity.variants import TIERS, variant_mask
 from parity_cuda.cupy_backend import CupyBackend
 from tests.engines.emu import moe_cases
-from tests.engines.emu.moe_cases import Masks, Shape, by_launches, by_ops
+from tests.engines.emu.moe_cases import Masks, Shape, asked, by_launches, by_ops
 
 pytestmark = pytest.mark.gpu
 
@@ -31,8 +31,8 @@ def device(request: pytest.FixtureRequest) -> CupyBackend:
 def test_three_launches_have_the_bytes_of_the_ops(
     device: CupyBackend, shape: Shape, tier: str
 ) -> None:
-    mask = variant_mask(TIERS[tier])
     shape = replace(shape, guess=shape.guess and tier == "exact")
+    mask = asked(shape, variant_mask(TIERS[tier]))
     given = moe_cases.data(shape)
     with np.errstate(all="ignore"):
         wanted = by_ops(device, shape, given, mask)

@@ -40,6 +40,7 @@ class Case:
 
 
 Q4 = "contract 1.3"
+L = "contract 1.8 P V and l, 2 softmax"
 TREE_NORM = "variant norm_tree (1.1, 1.2)"
 CASES = (
     # 1.1: whole blocks, and a tail of three
@@ -51,6 +52,14 @@ CASES = (
     Case("headnorm", 40, 3, trees.ascending, "contract 1.2", "rsqrt"),
     Case("norm_tree", 64, 1, trees.by_tree, TREE_NORM, "norm_tree"),
     Case("norm_tree", 99, 1, trees.by_tree, TREE_NORM, "norm_tree+rsqrt"),
+    # 3.2: q and k
+    Case("l2norm", 96, 3, trees.ascending, "contract 1.2"),
+    Case("l2norm", 9, 2, trees.ascending, "contract 1.2"),
+    # 1.8: l, two query heads to a KV head and one
+    Case("attention_f32_l", 99, 4, trees.ascending, L),
+    Case("attention_f32_l", 40, 3, trees.by_tree, "variant two_pass (1.8 l)", "two_pass"),
+    Case("attention_int8_l", 99, 3, trees.ascending, L),
+    Case("attention_int8_l", 40, 2, trees.by_tree, "variant two_pass (1.8 l)", "two_pass"),
     # 1.3: three blocks; six of them where block b goes to partial b mod 4
     Case("q4_matvec", 96, 5, trees.q4, Q4),
     Case("q4_matvec", 96, 5, trees.q4, "variant fma (1.3)", "fma", trees.lower_halves),
@@ -106,6 +115,9 @@ BATCHES = (
     Case("expert_f32_matvec", 99, 5, trees.ascending, "contract 1.5", M=4),
     Case("attention_f32", 64, 6, trees.ascending, "contract 1.8 P V", M=4),
     Case("attention_int8", 64, 6, trees.ascending, "contract 1.5; contract 1.4", M=4),
+    Case("l2norm", 40, 3, trees.ascending, "contract 1.2", M=2),
+    Case("attention_f32_l", 64, 4, trees.ascending, L, M=3),
+    Case("attention_int8_l", 64, 2, trees.ascending, L, M=3),
     Case("combine", 9, 8, trees.residual, "contract 1.5; contract 1.4", M=4),
     Case("router_softmax", 33, 1, trees.ascending, "contract 1.8 P V and l, 2 softmax", M=4),
     Case("combine_shared", 10, 8, trees.residual, "contract 1.5; contract 1.4", M=4),

@@ -241,7 +241,7 @@ def test_red_a_field_of_rows(change: dict[str, Any], message: str) -> None:
     [
         ({"seed": -1}, "seed -1"),
         ({"seed": 1.0}, "seed 1.0"),
-        ({"kind": "noise 2"}, "kind 'noise 2' is unknown"),
+        ({"kind": "noise 3"}, "kind 'noise 3' is unknown"),
     ],
 )
 def test_red_rows_of_a_seed(change: dict[str, Any], message: str) -> None:

@@ -247,7 +247,7 @@ def test_isodiff_tells_one_order_and_none() -> None:
 SUMS = {
     "moe-tiny": {
         **{"nrm": "attn_norm", "kraw": "k_proj", "knorm": "k_norm", "vs": "v_proj"},
-        **{"v": "v_proj", "qrope": "q_proj q_norm", "attn": "values", "ores": "o_proj"},
+        **{"v": "v_proj", "qrope": "q_proj q_norm", "attn": "values l", "ores": "o_proj"},
         **{
             "fnrm": "ffn_norm",
             "rlogits": "router",
@@ -260,7 +260,15 @@ SUMS = {
     },
     "next-tiny": {
         **{"nrm": "attn_norm", "qkv": "qkv_proj", "z": "z_proj", "beta": "b_proj", "g": "a_proj"},
-        **{"s": "mem", "o": "mem o", "gn": "gdn_norm", "ores": "out_proj", "fnrm": "ffn_norm"},
+        **{
+            "qn": "l2norm",
+            "kn": "l2norm",
+            "s": "mem",
+            "o": "mem o",
+            "gn": "gdn_norm",
+            "ores": "out_proj",
+            "fnrm": "ffn_norm",
+        },
         **{
             "rlogits": "router",
             "topp": "softmax",

@@ -78,7 +78,8 @@ def test_the_order_is_the_contracts_on_a_device(case: Case) -> None:
 def test_every_sum_and_every_variant_has_a_case() -> None:
     assert {case.op for case in CASES} == set(OWN)
     assert {name for _, name in unseen()} <= NO_ORDER
-    assert {op for op, _ in unseen()} == {"attention_f32", "attention_int8", "router_softmax"}
+    attention = {f"attention_{kind}{sum_}" for kind in ("f32", "int8") for sum_ in ("", "_l")}
+    assert {op for op, _ in unseen()} == {*attention, "router_softmax"}
 
 
 def test_a_batch_of_other_rows_is_refused_by_name() -> None:
@@ -95,6 +96,8 @@ def test_a_batch_of_other_rows_is_refused_by_name() -> None:
         (Case("attention_f32", 64, 6, tuple, "", M=65), "K is M or more"),
         (Case("combine", 1, 6, tuple, ""), "2 or more"),
         (Case("delta_mem", 96, 7, tuple, ""), "an even number"),
+        (Case("l2norm", 7, 2, tuple, ""), "fewer than 8 outputs"),
+        (Case("attention_f32_l", 64, 6, tuple, "", M=65), "K is M or more"),
     ],
     ids=lambda value: value if isinstance(value, str) else value.id,
 )

@@ -13,7 +13,7 @@ from parity.errors import NotRunError
 from parity.order.bits import compare_bits
 from parity.order.file import Asked, OrderFile, from_text, read_order, to_text
 from parity.order.replay import replay
-from parity.order.rows import Rows, record, seeded
+from parity.order.rows import KIND, OLD, Rows, record, seeded
 from parity.order.sums import ASKED
 from parity.order.tree import Order, Tree
 from parity.order.twin import evaluate
@@ -229,7 +229,7 @@ def test_red_rows_that_the_order_does_not_give_are_not_recorded() -> None:
     with pytest.raises(NotRunError) as caught:
         record(other, order, seed=1, count=30)
     assert re.fullmatch(
-        r"looped: [12]\d of 30 rows asked later are not what its tree gives", caught.value.message
+        r"looped: [123]\d of 30 rows asked later are not what its tree gives", caught.value.message
     )
 
 
@@ -252,11 +252,12 @@ def test_red_outputs_of_two_batches_round(dtype: Any, terms: Any, wide: bool) ->
 def test_rows_of_a_seed_are_the_same_everywhere() -> None:
     """Pinned: integers alone make them, so no version of NumPy may change them."""
     order = Order(Tree.of(tuple(range(8))), bits=2)
-    x, w = seeded(order, 7, 2)
-    assert x is not None
-    assert x.view(np.uint32).tolist() == PINNED_X
-    assert w.view(np.uint32).tolist() == PINNED_W
-    assert not (w.astype(np.float64) @ x.astype(np.float64)).any()
+    for kind, xs, ws in ((OLD, PINNED_X, PINNED_W), (KIND, PINNED_X2, PINNED_W2)):
+        x, w = seeded(order, 7, 2, kind)
+        assert x is not None
+        assert x.view(np.uint32).tolist() == xs
+        assert w.view(np.uint32).tolist() == ws
+        assert not (w.astype(np.float64) @ x.astype(np.float64)).any()
 
 
 PINNED_X = [
@@ -297,3 +298,37 @@ def test_red_an_op_whose_equal_rows_differ_is_not_recorded() -> None:
     order = Order(Tree.of((0, 1)))
     with pytest.raises(NotRunError, match="looped: equal rows of one batch have other bits"):
         record(Looped(order, copies=2, moved=1), order, seed=1, count=4)
+
+
+PINNED_X2 = [
+    0x3FBC8C29,
+    0xBFC19952,
+    0xBFBC8C29,
+    0xBFE3CDEF,
+    0x3FC19952,
+    0x3FE3CDEF,
+    0x3FA4DCF5,
+    0xBFA4DCF5,
+]
+PINNED_W2 = [
+    [
+        0x3F4B2F83,
+        0x404ABABC,
+        0x3F4B2F83,
+        0xC0615D75,
+        0x404ABABC,
+        0xC0615D75,
+        0x3F51E665,
+        0x3F51E665,
+    ],
+    [
+        0xBF3BB598,
+        0xBFB550B5,
+        0xBF3BB598,
+        0xBF73AFF5,
+        0xBFB550B5,
+        0xBF73AFF5,
+        0x3FFCBAB5,
+        0x3FFCBAB5,
+    ],
+]

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from parity.order.asking import Asker
-from parity.order.counts import Counter, Question
+from parity.order.counts import Counter
+from parity.order.parts import Question
 from parity.order.reveal import reveal
 from tests.order import hostile
 from tests.order.known_trees import LoopOp, ascending, narrow_accumulator

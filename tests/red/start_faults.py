@@ -13,6 +13,7 @@ import numpy as np
 
 from parity.inject import move_element
 from parity.keys import Key
+from parity.model.model import Model
 from parity.protocol import EngineSettings, Injection, Plan, Step
 from parity.variants import variant_mask
 from parity_cpu.engine import Engine
@@ -123,3 +124,32 @@ class OtherShape(Engine):
         if state["l0_k"].ndim != 2:
             raise ValueError("l0_k has another shape")
         super().write_state({**state, "l0_k": rows})
+
+
+class OtherEmbedding(Engine):
+    """Its embedding has other values in one column of every row."""
+
+    def load(self, model: Model, positions: int) -> None:
+        super().load(model, positions)
+        scales = self._tensors["embed.d"].view(np.float16)
+        scales[:, 1] *= np.float16(1.25)
+
+
+class OtherEmbeddingAlone(OtherEmbedding):
+    """The same, and nothing can be replayed."""
+
+    capabilities = Engine.capabilities - {"replay"}
+
+
+class OtherEmbeddingUntold(OtherEmbeddingAlone):
+    """The same, and it cannot tell what it embeds a token as."""
+
+    embedded = None  # type: ignore[assignment]
+
+
+class OtherNormUntold(OtherEmbeddingUntold):
+    """Its embedding is right, the norm's weights of layer 0 are not; it tells no more."""
+
+    def load(self, model: Model, positions: int) -> None:
+        Engine.load(self, model, positions)
+        self._tensors["layers.0.attn_norm"][3] *= np.float32(1.25)

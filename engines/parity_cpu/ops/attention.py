@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from parity_cpu.jit import jit
+from parity_cpu.jit import jit_part
 from parity_cpu.ops.tree import power_of_two, tree_sum
 from parity_cpu.ops.variants import any_expf
 from parity_cpu.variants import TWO_PASS
@@ -12,7 +12,7 @@ from parity_cpu.variants import TWO_PASS
 f32 = np.float32
 
 
-@jit
+@jit_part
 def online_softmax(s, c, variants):  # type: ignore[no-untyped-def]
     """Turn scores s into weights p in place, fill the corrections c, return l. Keys ascending."""
     best = s[0]
@@ -28,7 +28,7 @@ def online_softmax(s, c, variants):  # type: ignore[no-untyped-def]
     return total
 
 
-@jit
+@jit_part
 def two_pass_softmax(s, c, variants):  # type: ignore[no-untyped-def]
     """The same with the maximum first: p = expf(s - max), l = tree of p, no correction."""
     top = s[0]
@@ -44,7 +44,7 @@ def two_pass_softmax(s, c, variants):  # type: ignore[no-untyped-def]
     return tree_sum(part)
 
 
-@jit
+@jit_part
 def softmax(s, c, variants):  # type: ignore[no-untyped-def]
     """s: (keys,) scores to weights; c: (keys,) corrections; returns l."""
     if variants & TWO_PASS:
@@ -52,7 +52,7 @@ def softmax(s, c, variants):  # type: ignore[no-untyped-def]
     return online_softmax(s, c, variants)
 
 
-@jit
+@jit_part
 def divide(out, total):  # type: ignore[no-untyped-def]
     """Turn the accumulators out: (hd,) into the output, in place."""
     # step 5: acc / l

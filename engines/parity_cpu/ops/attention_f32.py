@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import prange
 
-from parity_cpu.jit import jit, jit_parallel
+from parity_cpu.jit import jit, jit_parallel, jit_part
 from parity_cpu.lanes import LANES, as_floats, column, every, four_words, spread
 from parity_cpu.ops.attention import divide, softmax
 from parity_cpu.tiles import put
@@ -23,7 +23,7 @@ def scores_f32(s, q, k, sm_scale, g):  # type: ignore[no-untyped-def]
         put(s, first, dot * spread(sm_scale), count)
 
 
-@jit
+@jit_part
 def dots_f32(q, k, first, count, g):  # type: ignore[no-untyped-def]
     """q times ``count`` keys of KV head ``g`` from ``first`` on, a key in each lane."""
     stride = k.shape[1] * k.shape[2]
@@ -50,7 +50,7 @@ def weigh_f32(out, p, c, total, v, g):  # type: ignore[no-untyped-def]
     divide(out, total)
 
 
-@jit
+@jit_part
 def head_f32(out, q, k, v, sm_scale, keys, g, variants):  # type: ignore[no-untyped-def]
     """One query head over ``keys`` rows of KV head ``g``; out, q: (hd,)."""
     s = np.empty(keys, np.float32)

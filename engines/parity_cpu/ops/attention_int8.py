@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numba import prange
 
-from parity_cpu.jit import jit, jit_parallel
+from parity_cpu.jit import jit, jit_parallel, jit_part
 from parity_cpu.ops.attention import divide, softmax
 
 f32 = np.float32
 
 
-@jit
+@jit_part
 def dot_int8(a, b):  # type: ignore[no-untyped-def]
     """Exact dot of two int8 rows, an int32."""
     dot = np.int32(0)
@@ -41,7 +41,7 @@ def weigh_int8(out, p, c, total, v, v_scale, g):  # type: ignore[no-untyped-def]
     divide(out, total)
 
 
-@jit
+@jit_part
 def head_int8(out, q, q_scale, k, k_scale, v, v_scale, sm_scale, keys, g, variants):  # type: ignore[no-untyped-def]
     """One query head over ``keys`` rows of KV head ``g``; out, q: (hd,)."""
     s = np.empty(keys, np.float32)

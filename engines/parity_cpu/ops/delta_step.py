@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import prange
 
-from parity_cpu.jit import jit, jit_parallel
+from parity_cpu.jit import jit_parallel, jit_part
 
 f32 = np.float32
 
@@ -22,7 +22,7 @@ def delta_step(o, s, q, k, v, beta, g):  # type: ignore[no-untyped-def]
         head_step(o[h], s[h], q[h // group], k[h // group], v[h], beta[h], g[h], delta)
 
 
-@jit
+@jit_part
 def head_step(o, s, q, k, v, beta, g, delta):  # type: ignore[no-untyped-def]
     """One head; delta: (vd,) f32 scratch, mem first. Columns go side by side: they stand apart."""
     # step 1: S = S * g; mem = sum of S * k, ascending

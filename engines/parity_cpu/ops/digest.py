@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from parity_cpu.jit import jit
+from parity_cpu.jit import jit, jit_part
 from parity_cpu.planes import (
     EIGHT,
     RUN,
@@ -53,13 +53,13 @@ def serial_bytes(data, basis):  # type: ignore[no-untyped-def]
     return h
 
 
-@jit
+@jit_part
 def most(a, b, c):  # type: ignore[no-untyped-def]
     """The carries of a + b + c, bit by bit."""
     return (a & b) ^ (c & (a ^ b))
 
 
-@jit
+@jit_part
 def settled(plane, low, k, changes, found):  # type: ignore[no-untyped-def]
     """Bit k of u, and ``found`` with that of the low byte before each eighth byte.
 
@@ -81,7 +81,7 @@ def settled(plane, low, k, changes, found):  # type: ignore[no-untyped-def]
     return plane ^ before, found ^ (places << wide(k))
 
 
-@jit
+@jit_part
 def starts_of(bits, low, starts):  # type: ignore[no-untyped-def]
     """Low bytes within a block. bits: its eight planes; low: (8,) u64, the bits of the low byte
     before the block, then of the one after it, apart so that the next block's lower bits need not
@@ -109,7 +109,7 @@ def starts_of(bits, low, starts):  # type: ignore[no-untyped-def]
     keep_words(starts, 0, found)
 
 
-@jit
+@jit_part
 def run_sum(total, data, at, low):  # type: ignore[no-untyped-def]
     """total * P^64 and the polynomials of 64 bytes, eight in a lane; low: the bytes before each."""
     words, start, byte = eight_words(data, at), bytes_apart(low), eight(u64(0xFF))
@@ -121,7 +121,7 @@ def run_sum(total, data, at, low):  # type: ignore[no-untyped-def]
     return total * eight(POWER_64) + h - start * eight(POWER_8)
 
 
-@jit
+@jit_part
 def parallel_bytes(data, basis):  # type: ignore[no-untyped-def]
     """``serial_bytes`` of any length, 1024 bytes at a time; the rest is as fast by itself."""
     blocks = data.shape[0] // BLOCK

@@ -23,7 +23,7 @@ from parity_cpu.intrinsics import (
     fma64,
     umul64hi,
 )
-from parity_cpu.jit import jit, jit_parallel
+from parity_cpu.jit import jit, jit_parallel, jit_part
 from parity_cpu.ops.elementary_tables import (
     ABS_MASK,
     C4,
@@ -128,7 +128,7 @@ def ucrt_expf(x: np.float32) -> np.float32:
     return result
 
 
-@jit
+@jit_part
 def sin_polynomial(r: np.float64) -> np.float64:
     """sin(r) for |r| up to about pi/4, float64 -> float64."""
     # step 1: p = S3 + S5 z + S7 z^2 + S9 z^3 by Horner, z = r^2
@@ -140,7 +140,7 @@ def sin_polynomial(r: np.float64) -> np.float64:
     return fma64(p, r * z, r)
 
 
-@jit
+@jit_part
 def cos_polynomial(r: np.float64) -> np.float64:
     """cos(r) for |r| up to about pi/4, float64 -> float64."""
     # step 1: p = C4 + C6 z + C8 z^2 + C10 z^3 by Horner, z = r^2
@@ -152,7 +152,7 @@ def cos_polynomial(r: np.float64) -> np.float64:
     return fma64(p, z * z, ONE - HALF * z)
 
 
-@jit
+@jit_part
 def reduce_medium(a: np.float64) -> tuple[np.uint64, np.float64]:
     """Quadrant n and angle r of a > 0, a = n * pi/2 + r; a * 2/pi must lie below 2^31."""
     # step 1: n = a * 2/pi + 0.5, rounded once, then cut to an integer

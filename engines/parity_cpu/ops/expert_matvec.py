@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numba import prange
 
-from parity_cpu.jit import jit, jit_parallel
+from parity_cpu.jit import jit_parallel, jit_part
 from parity_cpu.lanes import LANES, every, fetch, four_words, load, spread
 from parity_cpu.ops.q4 import q4_block_int
 from parity_cpu.ops.variants import scaled_dot
-from parity_cpu.tiles import put, scales, tiles
+from parity_cpu.tiles import AHEAD, put, scales, tiles
 from parity_cpu.variants import FOLD_P
 
 f32 = np.float32
@@ -17,7 +17,7 @@ i32 = np.int32
 PAIRED = 17  # int32 of a block: sixteen pairs, and what the nibbles' offset of 8 takes off
 
 
-@jit
+@jit_part
 def paired(out, q):  # type: ignore[no-untyped-def]
     """out: (nb * 17,) int32; q: (nb * 32,) int16, two in a word as a word of nibbles has them:
     nibble n of a word beside nibble n + 4; then -8 times their sum."""
@@ -32,21 +32,24 @@ def paired(out, q):  # type: ignore[no-untyped-def]
             out[b * PAIRED + nibble] = i32(low | high)
 
 
-@jit
+@jit_part
 def tile_int(d, qs, pairs, s_a, p, start, count, variants):  # type: ignore[no-untyped-def]
     """``count`` rows. d: their scales (nb * 16,) f32; pairs: (nb * 17,); s_a: (nb,);
     start: the first row's byte of qs."""
     nb = s_a.shape[0]
     acc = spread(f32(0.0))
+    words = four_words(qs, start, nb * 16, count)
     for b in range(nb):
-        fetch(qs, start + (nb + b) * 16 * LANES)
-        words = four_words(qs, start + b * 16, nb * 16, count)
+        fetch(qs, start + (AHEAD * nb + b) * 16 * LANES)
+        # Turned while the sums of this block wait for each other.
+        following = four_words(qs, start + min(b + 1, nb - 1) * 16, nb * 16, count)
         dot = q4_block_int(words, pairs, b * PAIRED)
         # step 2: (dot * s_w) * s_a, blocks ascending
         term = scaled_dot(dot, load(d, b * LANES), every(s_a, b), variants)
         if variants & FOLD_P:
             term = term * spread(p)
         acc = acc + term
+        words = following
     return acc
 
 

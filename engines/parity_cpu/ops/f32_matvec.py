@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import prange
 
-from parity_cpu.jit import jit, jit_parallel
+from parity_cpu.jit import jit_parallel, jit_part
 from parity_cpu.lanes import LANES, as_floats, column, every, fetch, four_words, spread
 from parity_cpu.ops.variants import product_sum
 from parity_cpu.tiles import put, tiles
@@ -13,7 +13,7 @@ from parity_cpu.tiles import put, tiles
 f32 = np.float32
 
 
-@jit
+@jit_part
 def tile_f32(w, x, start, count, variants):  # type: ignore[no-untyped-def]
     """``count`` rows of w; start: the first one's element of it. x: (cols,) f32."""
     cols = x.shape[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from parity_cpu.intrinsics import f32_of_bits, fma32
-from parity_cpu.jit import jit, jit_inside
+from parity_cpu.jit import jit_inside, jit_part
 from parity_cpu.lanes import (
     eight_weights,
     every,
@@ -21,7 +21,7 @@ u32 = np.uint32
 TWO_112 = np.float32(2.0**112)
 
 
-@jit
+@jit_part
 def half_to_f32(bits):  # type: ignore[no-untyped-def]
     """The float32 with the value of a finite f16 given by its bits; exact, subnormals too."""
     # step 1: exponent and mantissa into place, then an exact scaling by 2^112

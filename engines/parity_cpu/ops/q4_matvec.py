@@ -5,27 +5,30 @@ from __future__ import annotations
 import numpy as np
 from numba import prange
 
-from parity_cpu.jit import jit, jit_inside, jit_parallel
+from parity_cpu.jit import jit_inside, jit_parallel, jit_part
 from parity_cpu.lanes import LANES, fetch, four_words, load, spread
 from parity_cpu.ops.q4 import q4_block, q4_block_fused, two_unpaired, two_unpaired_fused
 from parity_cpu.ops.variants import product_sum
-from parity_cpu.tiles import put, scales, tiles
+from parity_cpu.tiles import AHEAD, put, scales, tiles
 from parity_cpu.variants import FMA, SPLIT_K, UNPAIRED
 
 f32 = np.float32
 
 
-@jit
+@jit_part
 def tile_exact(d, qs, x, start, count):  # type: ignore[no-untyped-def]
     """``count`` rows of the exact tier. d: their scales (nb * 16,) f32; x: (nb * 32,) f32;
     start: the first row's byte of qs."""
     nb = d.shape[0] // LANES
     acc = spread(f32(0.0))
+    words = four_words(qs, start, nb * 16, count)
     for b in range(nb):
-        fetch(qs, start + (nb + b) * 16 * LANES)
-        s = q4_block(four_words(qs, start + b * 16, nb * 16, count), x, b * 32)
+        fetch(qs, start + (AHEAD * nb + b) * 16 * LANES)
+        # Turned while the chain of this block waits for itself.
+        following = four_words(qs, start + min(b + 1, nb - 1) * 16, nb * 16, count)
         # step 2: d * s, blocks ascending
-        acc = acc + load(d, b * LANES) * s
+        acc = acc + load(d, b * LANES) * q4_block(words, x, b * 32)
+        words = following
     return acc
 
 
@@ -42,7 +45,7 @@ def two_blocks(one, other, x, to, after, variants):  # type: ignore[no-untyped-d
     return q4_block(one, x, to), q4_block(other, x, after)
 
 
-@jit
+@jit_part
 def tile_variant(d, qs, x, start, count, variants):  # type: ignore[no-untyped-def]
     """The same with fma, split_k or unpaired: block b adds to partial b mod 4, or all to one."""
     nb = d.shape[0] // LANES
@@ -50,8 +53,8 @@ def tile_variant(d, qs, x, start, count, variants):  # type: ignore[no-untyped-d
     one, two, three, four = zero, zero, zero, zero
     for b in range(0, nb, 2):
         last = min(b + 1, nb - 1)  # of an odd number b itself, whose second sum is left out
-        fetch(qs, start + (nb + b) * 16 * LANES)
-        fetch(qs, start + (nb + last) * 16 * LANES)
+        fetch(qs, start + (AHEAD * nb + b) * 16 * LANES)
+        fetch(qs, start + (AHEAD * nb + last) * 16 * LANES)
         words = four_words(qs, start + b * 16, nb * 16, count)
         others = four_words(qs, start + last * 16, nb * 16, count)
         s, t = two_blocks(words, others, x, b * 32, last * 32, variants)

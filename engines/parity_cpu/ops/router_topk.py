@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from parity_cpu.jit import jit
+from parity_cpu.jit import jit, jit_part
 from parity_cpu.ops.variants import any_expf
 
 f32 = np.float32
@@ -20,7 +20,7 @@ def largest(logits):  # type: ignore[no-untyped-def]
     return top
 
 
-@jit
+@jit_part
 def router_row(ids, probs, logits, soft, norm, variants):  # type: ignore[no-untyped-def]
     """One row: ids, probs: (k,); logits, soft: (E,), soft is scratch."""
     top = largest(logits)

@@ -10,7 +10,7 @@ import numpy as np
 from numba import float32, float64, types
 
 from parity_cpu.intrinsics import fma32
-from parity_cpu.jit import jit
+from parity_cpu.jit import jit_part
 from parity_cpu.lanes import floats
 from parity_cpu.ops.elementary import ucrt_cosf, ucrt_expf, ucrt_logf, ucrt_sinf
 from parity_cpu.variants import (
@@ -32,7 +32,7 @@ library_sinf = types.ExternalFunction("sinf", float32(float32))
 LARGEST = np.float32(3.4028234663852886e38)
 
 
-@jit
+@jit_part
 def inverse_root(v, variants):  # type: ignore[no-untyped-def]
     """1 / sqrt(v), or the reciprocal square root."""
     if variants & RSQRT:
@@ -40,7 +40,7 @@ def inverse_root(v, variants):  # type: ignore[no-untyped-def]
     return f32(f32(1.0) / f32(np.sqrt(v)))
 
 
-@jit
+@jit_part
 def product_sum(w, x, acc, variants):  # type: ignore[no-untyped-def]
     """acc + w * x with two roundings, or with one; sixteen rows at once."""
     if variants & FMA:
@@ -48,7 +48,7 @@ def product_sum(w, x, acc, variants):  # type: ignore[no-untyped-def]
     return acc + w * x
 
 
-@jit
+@jit_part
 def scaled_dot(dot, s_w, s_a, variants):  # type: ignore[no-untyped-def]
     """(dot * s_w) * s_a, or (s_w * s_a) * dot; sixteen rows at once."""
     if variants & SCALE_ASSOC:
@@ -56,7 +56,7 @@ def scaled_dot(dot, s_w, s_a, variants):  # type: ignore[no-untyped-def]
     return (floats(dot) * s_w) * s_a
 
 
-@jit
+@jit_part
 def any_expf(x, variants):  # type: ignore[no-untyped-def]
     """expf by the replica, the library, or the library's double exp."""
     if variants & LIBM_EXP:
@@ -66,25 +66,25 @@ def any_expf(x, variants):  # type: ignore[no-untyped-def]
     return ucrt_expf(x)
 
 
-@jit
+@jit_part
 def any_cosf(x, variants):  # type: ignore[no-untyped-def]
     """cosf by the replica or the library."""
     return library_cosf(x) if variants & LIBM_SINCOS else ucrt_cosf(x)
 
 
-@jit
+@jit_part
 def any_sinf(x, variants):  # type: ignore[no-untyped-def]
     """sinf by the replica or the library."""
     return library_sinf(x) if variants & LIBM_SINCOS else ucrt_sinf(x)
 
 
-@jit
+@jit_part
 def any_sigmoid(x, variants):  # type: ignore[no-untyped-def]
     """sigmoid of contract 1.9 with the exponential asked for."""
     return f32(f32(1.0) / f32(f32(1.0) + any_expf(f32(-x), variants)))
 
 
-@jit
+@jit_part
 def any_softplus(x, variants):  # type: ignore[no-untyped-def]
     """softplus of contract 1.9 with the exponential asked for."""
     if x > f32(20.0):
@@ -92,13 +92,13 @@ def any_softplus(x, variants):  # type: ignore[no-untyped-def]
     return ucrt_logf(f32(f32(1.0) + any_expf(x, variants)))
 
 
-@jit
+@jit_part
 def any_silu(x, variants):  # type: ignore[no-untyped-def]
     """silu of contract 1.9 with the exponential asked for."""
     return f32(x * any_sigmoid(x, variants))
 
 
-@jit
+@jit_part
 def quotient(x, s, variants):  # type: ignore[no-untyped-def]
     """x / s, or x times the inverse. The caller asks zero_scale first."""
     if variants & DIV_BY_INVERSE:
@@ -106,7 +106,7 @@ def quotient(x, s, variants):  # type: ignore[no-untyped-def]
     return f32(x / s)
 
 
-@jit
+@jit_part
 def zero_scale(s, variants):  # type: ignore[no-untyped-def]
     """Whether a scale gives zeros: 0, or with the inverse one whose inverse is infinite."""
     if s == f32(0.0):

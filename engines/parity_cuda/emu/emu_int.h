@@ -50,12 +50,12 @@ EMU_INLINE unsigned __funnelshift_rc(unsigned low, unsigned high, unsigned shift
 }
 EMU_INLINE unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
   const uint64_t bytes = (uint64_t)y << 32 | x;
-  unsigned result = 0;
-  for (int i = 0; i < 4; i++) {
-    const unsigned from = selector >> (4 * i) & 7;  // bit 3 of a nibble is not used
-    result |= (unsigned)(bytes >> (8 * from) & 0xff) << (8 * i);
-  }
-  return result;
+  // Bit 3 of a nibble is not used. Written out: a loop is not unrolled where the selector is known.
+  const unsigned byte0 = (unsigned)(bytes >> 8 * (selector & 7)) & 0xff;
+  const unsigned byte1 = (unsigned)(bytes >> 8 * (selector >> 4 & 7)) & 0xff;
+  const unsigned byte2 = (unsigned)(bytes >> 8 * (selector >> 8 & 7)) & 0xff;
+  const unsigned byte3 = (unsigned)(bytes >> 8 * (selector >> 12 & 7)) & 0xff;
+  return byte3 << 24 | byte2 << 16 | byte1 << 8 | byte0;
 }
 
 // ---- products

@@ -1,7 +1,8 @@
 """The MoE FFN of one row in three launches: route, gate and up, down. Contract 1.1, 1.4, 1.5, 2.
 
 The router's chain is long (one addition after the other over ``hidden``), so the experts are chosen
-from a guess first: the same products summed by tree. The exact sums are made beside gate and up.
+from a guess first: the products summed in a quick order, before the norm's root is known. The exact
+sums are made beside gate and up.
 ``down`` certifies the guess by the exact probabilities; where a rank's expert is another one, it
 makes that expert anew. What the launches leave is what the contract says, whatever was guessed.
 """
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from parity.errors import ParityBug
 from parity.model.layers import Q4
 from parity.variants import variant_mask
 from parity_cuda.backend import Buffer
@@ -21,7 +23,6 @@ ROUTER_TREE = variant_mask(["router_tree"])
 NORM_TREE = variant_mask(["norm_tree"])
 THREADS = 256  # fused_route.cu, fused_experts.cu
 DOWN_THREADS = 288  # fused_down.cu
-MAKERS = 4  # most blocks that write the normed row and its int16
 WARPS = THREADS // 32
 CHAIN_ROWS = 4  # router rows of a block beside gate and up
 ACT_TILE, MOST_TILE = 32, 32  # experts.cuh; elements of x in a block of fused_down
@@ -32,7 +33,7 @@ DOWN_ROOM = 112 * 1024  # bytes that a block of fused_down gets by: two share a 
 @dataclass(frozen=True)
 class Routing:
     """What the router makes of a row. fnrm: (1, hidden) f32; q: (1, 1, hidden) int16 and scale: (1,
-    1, hidden / 32) f32, its int16 form; rlogits: (1, E) f32; guess: (1, E) f32, logits that choose
+    1, hidden / 32) f32, its int16 form; rlogits: (1, E) f32; guess: (1, E) f32, sums that choose
     the experts at first, None where rlogits do."""
 
     fnrm: Buffer
@@ -94,20 +95,21 @@ def route(
     eps: np.float32,
     variants: int,
 ) -> None:
-    """fnrm, its int16 form, and the logits: by tree where they are a guess or the variant asks for
-    it, else exact. norm: (hidden,) f32."""
+    """fnrm, its int16 form, and the logits: a guess, or by tree as router_tree asks. norm:
+    (hidden,) f32."""
     experts, hidden = router.shape
-    by_tree = made.guess is not None or bool(variants & ROUTER_TREE)
-    stride = max(4, padded(hidden)) if by_tree else _stride(hidden)
+    guess = made.guess is not None
+    if guess != guesses(variants):
+        raise ParityBug(f"fused_route: guess {guess} under variants {variants:#x}")
+    stride = _stride(hidden) if guess else max(4, padded(hidden))
     tile = _over(experts, min(experts, ops.backend.processors))
-    tiles = _over(experts, tile)
-    makers = min(MAKERS, ops.backend.processors, _over(hidden // 32, WARPS))
-    room = max(hidden // 8 + 4, padded(hidden) if variants & NORM_TREE else 0)
-    floats = _over(experts, tiles) * stride + _four(hidden) + room
-    sizes = (variants, by_tree, experts, hidden, stride, makers)
+    tiles, makers = _over(experts, tile), _over(hidden, THREADS)
+    room = max(hidden // 8 + 4, padded(hidden) if variants & NORM_TREE else 0, tile * WARPS)
+    floats = tile * stride + _four(hidden) + room
+    sizes = (variants, guess, experts, hidden, stride, makers)
     outs = [made.fnrm, made.q, made.scale, made.chosen_by]
     args = [*outs, ores, norm, router, eps, *map(np.int32, sizes)]
-    grid = (tiles + makers,)
+    grid = (makers + tiles,)
     ops.backend.launch("fused_route", grid, THREADS, args, shared=4 * floats, overlap=True)
 
 
@@ -122,7 +124,7 @@ def gate_up(
     rows = _over(experts, tiles) if tiles else int(shared is not None)
     stride, nb = _stride(hidden), hidden // 32
     chains = rows * stride + _four(hidden)
-    words = 2 * ACT_TILE * terms_stride(nb) + _input(nb) + _four(experts) + ranks
+    words = 2 * ACT_TILE * terms_stride(nb) + _input(nb) + _eight(experts) + ranks
     none = (routing.rlogits, routing.rlogits, routing.fnrm)  # never touched without a shared expert
     logit, gs, w = none if shared is None else (shared.logit, shared.gs, shared.w)
     outs = [acts.gate, acts.up, acts.act, acts.q, acts.scale, routing.rlogits, logit, gs]
@@ -190,9 +192,9 @@ def _down_bytes(tile: int, experts: int, ranks: int, inter: int, hidden: int) ->
     rows, nb, wide = ranks * tile, inter // 32, hidden // 32
     anew = 4 * (2 * ACT_TILE * (terms_stride(wide) + 1) + _input(wide))
     held = max(rows * nb * 16, _over(anew, 16) * 16)
-    scales = 2 * _over(rows * nb, 8) * 8
+    scales = 2 * _eight(rows * nb)
     floats = rows * terms_stride(nb) + ranks * nb * PITCH + _four(ranks * nb)
-    floats += 2 * _four(experts) + rows + 3 * ranks
+    floats += _eight(experts) + rows + 3 * ranks
     return held, held + scales + 4 * floats
 
 
@@ -217,6 +219,10 @@ def _arrays(matrix: Q4[Buffer]) -> list[Buffer]:
 
 def _four(count: int) -> int:
     return _over(count, 4) * 4
+
+
+def _eight(count: int) -> int:
+    return _over(count, 8) * 8
 
 
 def _over(count: int, by: int) -> int:

@@ -20,6 +20,14 @@ from parity_cuda.weights import Matrix
 Q4_MATRICES, F32_MATRICES = 3, 4  # project.cuh
 WITH_NORM, WITH_ACT, WITH_TOTAL = 1, 2, 4
 NORM_TREE = variant_mask(["norm_tree"])
+FMA, UNPAIRED = variant_mask(["fma"]), variant_mask(["unpaired"])
+# A kernel for each set of the variants that a weight's arithmetic depends on: fused_project.cu.
+KERNELS = {
+    0: "fused_project",
+    FMA: "fused_project_fma",
+    UNPAIRED: "fused_project_unpaired",
+    FMA | UNPAIRED: "fused_project_fma_unpaired",
+}
 Outs = Sequence[tuple[Buffer, Matrix]]
 
 
@@ -112,10 +120,14 @@ def _launch(
     f32 = [(out, matrix.w) for out, matrix in outs if isinstance(matrix, Floats)]
     args += _slots(q4, Q4_MATRICES, (x, x.view(np.uint16), x.view(np.uint8)))
     args += _slots(f32, F32_MATRICES, (x, x))
-    last = (asked.uses(), variants, x.shape[1], shape.f32_blocks, shape.f32_tile, shape.tile)
+    last = (
+        *(asked.uses(), variants, x.shape[1], shape.f32_blocks, shape.f32_tile),
+        *(shape.tile, shape.kept, shape.across),
+    )
     args += [np.int32(value) for value in last]
     block, shared = shape.threads, shape.shared
-    ops.backend.launch("fused_project", (shape.blocks,), block, args, shared=shared, overlap=True)
+    kernel = KERNELS[variants & (FMA | UNPAIRED)]
+    ops.backend.launch(kernel, (shape.blocks,), block, args, shared=shared, overlap=True)
 
 
 def _slots(given: Sequence[tuple[Buffer, ...]], slots: int, none: tuple[Buffer, ...]) -> list[Any]:

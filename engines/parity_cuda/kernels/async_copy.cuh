@@ -39,6 +39,22 @@ __device__ __forceinline__ void copy_4(float* to, const float* from) {
   *to = *from;
 }
 
+// 2 bytes at a multiple of 2: what is copied is the word of 4 that they stand in, which leaves them at
+// copied_half() of where it is put; of no other page is anything read.
+__device__ __forceinline__ int copied_half(int to, const unsigned short* from) {
+  return to + (int)((size_t)from & 2);
+}
+
+__device__ __forceinline__ void copy_half(unsigned char* to, const unsigned short* from) {
+#ifndef __CUDA_EMU__
+#ifdef HARDWARE_COPY
+  copy_4((float*)to, (const float*)((size_t)from & ~(size_t)3));
+  return;
+#endif
+#endif
+  *(unsigned short*)(to + copied_half(0, from)) = *from;
+}
+
 __device__ __forceinline__ void copy_commit() {
 #ifndef __CUDA_EMU__
 #ifdef HARDWARE_COPY
@@ -60,6 +76,13 @@ __device__ __forceinline__ void copy_wait() {
 __device__ __forceinline__ void prefetch_line(const void* from) {
 #ifndef __CUDA_EMU__
   asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
+#endif
+}
+
+// The same, into the first cache.
+__device__ __forceinline__ void prefetch_near(const void* from) {
+#ifndef __CUDA_EMU__
+  asm volatile("prefetch.global.L1 [%0];" ::"l"(from));
 #endif
 }
 

@@ -4,63 +4,12 @@
 // Twelve warps make a tile's weights, corrections and values, in groups of four that each have a
 // tile of their own at work; a warp a chain adds them up, a lane a dimension, and one more adds up
 // l, a lane a row. Only the chains are serial, and each is one thread's: no launch shape can change
-// a bit. They wait for nothing but a tile: while one is added the groups make the next three. Most
-// threads: 21 warps, for eight chains.
+// a bit. They wait for nothing but a tile: while one is added the groups make the next three. The
+// values of one row are made as products, which its chains only add; several rows share values, and
+// their chains multiply. Most threads: 21 warps, for eight chains.
 // A Keys type says how K and V are stored.
 #pragma once
-#include "attention_scores.cuh"
-#include "barriers.cuh"
-
-#define TILE 128      // keys of a tile, 32 for each warp that makes it
-#define DIMS 32       // dimensions of a chain: a lane each
-#define TILE_GROUPS 3      // tiles at work
-#define MAKERS 12     // warps that make tiles, four a group
-
-// Barriers by number, those of tiles one a group.
-#define TILE_FULL 1       // a tile is made: the chains wait
-#define TILE_FULL_SUM 4   // the same for l
-#define TILE_EMPTY 7      // a tile is added: its makers wait
-#define ALL_TOTALS 10
-
-// What one row of queries makes of a tile's keys. weight: p; correction: c, 1 where the maximum
-// stays; factor: p times V's scale; moved: a bit for each key whose c is not 1.
-struct KeyRow {
-  float weight[TILE + 4];  // the padding keeps rows in different banks
-  float correction[TILE + 4];
-  float factor[TILE + 4];
-  unsigned moved[4];
-};
-
-// Where dimension d of a tile's values stands among 32: 16-byte accesses meet no bank twice.
-__device__ __forceinline__ int slot(int d) { return (d & 24) | ((d & 7) ^ (d >> 3)); }
-
-// One block's work: `rows` rows of head h from row `first_row` on, `parts` times 32 dimensions from
-// `first` on.
-struct Job {
-  float* memory;
-  const float* scores;  // of the first row; the next row's are `step` on
-  long long step;
-  int keys;  // of the first row
-  int rows, parts, first, hd, g, room, variants;
-
-  __device__ int keys_of(int r) const { return keys + r; }
-  __device__ int all_keys() const { return keys + rows - 1; }
-  __device__ int tiles() const { return (all_keys() + TILE - 1) / TILE; }
-  __device__ int chains() const { return rows * parts; }
-  __device__ bool known() const { return variants & TWO_PASS; }
-  __device__ const float* scores_of(int r) const { return scores + r * step; }
-  __device__ const float* peaks_of(int r) const { return scores + r * step + room; }
-
-  __device__ float* tile(int group) const {
-    return memory + group * (parts * TILE * DIMS + rows * (int)(sizeof(KeyRow) / 4));
-  }
-  // A tile's values: [four keys][slot of the dimension][key of the four].
-  __device__ float* values(int group, int part) const { return tile(group) + part * TILE * DIMS; }
-  __device__ KeyRow& row(int group, int r) const {
-    return ((KeyRow*)values(group, parts))[r];
-  }
-  __device__ float* totals() const { return tile(TILE_GROUPS); }
-};
+#include "attention_tiles.cuh"
 
 // ---- weights
 
@@ -71,51 +20,45 @@ __device__ __forceinline__ float weight_expf(float x, int variants) {
   return variants & (LIBM_EXP | EXP_VIA_DOUBLE) ? other_expf(x, variants) : ucrt_expf(x);
 }
 
-// What a maker's lane needs for 32 keys of a row: asked for one turn ahead.
-struct Asked {
-  float score, peak, scale;
-};
-
-template <class Keys>
-__device__ __forceinline__ void ask(Asked& to, const Job& job, const Keys& keys, int tile, int warp,
-                                    int r) {
-  const int lane = threadIdx.x % 32, chunk = tile * 4 + warp, last = job.keys_of(r) - 1;
-  const int since = tile < TILE_GROUPS ? chunk : MAKERS;  // chunks since this warp's last one
-  const int t = min(chunk * 32 + lane, last);
-  to.score = job.scores_of(r)[t];
-  to.peak = NO_SCORE;
-  if (lane < since) to.peak = job.peaks_of(r)[min(chunk - since + lane, last / 32)];
-  to.scale = keys.scale(t, job.g);
-}
-
 struct Weights {
   float p, c;
   bool moved;
 };
 
-// best: in lane r the maximum of row r's keys up to this warp's last chunk, with it. t: this lane's key.
-__device__ __forceinline__ Weights online_softmax(const Asked& asked, float& best, int r, int t,
-                                                  int keys, int variants) {
+// The largest score before each lane's key, from the largest before all of the lanes' keys.
+__device__ __forceinline__ float before_each(float before, float score) {
   const int lane = threadIdx.x % 32;
-  float peak = asked.peak, upto = asked.score;
-  float before = __shfl_sync(0xffffffffu, best, r);
-  const bool first_is_nan = before != before;  // it stays the maximum
+  float upto = score;
 #pragma unroll
   for (int by = 1; by < 32; by *= 2) {
     const float lower = __shfl_up_sync(0xffffffffu, upto, by);
-    peak = fmaxf(peak, __shfl_xor_sync(0xffffffffu, peak, by));
     if (lane >= by) upto = fmaxf(upto, lower);
   }
-  if (!first_is_nan) before = fmaxf(before, peak);
-  if (lane == r) best = before;
   const float lower = __shfl_up_sync(0xffffffffu, upto, 1);
-  if (lane > 0 && !first_is_nan) before = fmaxf(before, lower);
+  return lane > 0 ? fmaxf(before, lower) : before;
+}
+
+// s: this lane's score, of key t. earlier: the largest score of each of the chunks of 32 keys since
+// this warp's last one, a lane each, the same in both halves of the warp; own: that of this chunk.
+// best: in lane r the largest score of row r up to this warp's last chunk, without it.
+__device__ __forceinline__ Weights online_softmax(float s, float earlier, float own, float& best,
+                                                  int r, int t, int keys, int variants) {
+#pragma unroll
+  for (int by = 8; by > 0; by /= 2)
+    earlier = fmaxf(earlier, __shfl_xor_sync(0xffffffffu, earlier, by));
+  float before = __shfl_sync(0xffffffffu, best, r);
+  const bool first_is_nan = before != before;  // it stays the maximum
+  if (!first_is_nan) before = fmaxf(before, earlier);
+  if ((int)threadIdx.x % 32 == r) best = before;
+  // most chunks have no score above all before them: nothing to look for among their keys
+  if (!first_is_nan && own > before) before = before_each(before, s);
   // step 2: running maximum, correction, weight; the first key by definition
-  const float s = asked.score, top = s > before ? s : before;
+  const float top = s > before ? s : before;
   // an infinite maximum has no correction of 1: inf - inf is a NaN
   const bool odd = __fsub_rn(before, before) != 0.0f;
-  Weights made = {-0.0f, 1.0f, t < keys && t > 0 && (s > before || odd)};
-  if (t < keys) made.p = t > 0 ? weight_expf(__fsub_rn(s, top), variants) : 1.0f;
+  const float p = weight_expf(__fsub_rn(s, top), variants);
+  Weights made = {t < keys ? p : -0.0f, 1.0f, t < keys && t > 0 && (s > before || odd)};
+  if (t == 0) made.p = 1.0f;
   if (made.moved) made.c = weight_expf(__fsub_rn(before, top), variants);
   return made;
 }
@@ -141,43 +84,68 @@ __device__ __forceinline__ float careful_sixteen(float acc, const Sixteen& x, co
   return acc;
 }
 
-// x of an accumulator's chain: p times v, the factor made by Keys' rule.
-template <bool SCALED>
+// x of an accumulator's chain of one row: the makers have multiplied. Places are counted in floats
+// from a tile's start.
+struct MadeChain {
+  typedef Sixteen Ahead;
+  int keys, values, row;
+
+  __device__ MadeChain(const Job& job, int part, int r) {
+    keys = job.keys_of(r);
+    values = job.values_at(part) + slot(threadIdx.x % 32) * 4;
+    row = job.row_at(r);
+  }
+  // A lane looks at one word, for no register that all lanes share: the vote comes later.
+  __device__ unsigned moved(const float* tile) const {
+    return ((const KeyRow*)(tile + row))->moved[threadIdx.x % 4];
+  }
+
+  __device__ void load(Ahead& to, const float* tile, int piece) const {
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      to.four[i] = *(const float4*)(tile + values + (piece * 4 + i) * 4 * DIMS);
+  }
+
+  __device__ Sixteen made(const Ahead& from) const { return from; }
+};
+
+// The same of several rows, which share values: the factor times v.
 struct ProductChain {
   struct Ahead {
     Sixteen value, factor;
   };
-  const Job& job;
-  int part, r;
+  MadeChain chain;
+  int keys, row;
 
-  __device__ int keys() const { return job.keys_of(r); }
-  __device__ const KeyRow& row(int group) const { return job.row(group, r); }
-  __device__ bool same(bool mine) const { return mine; }  // for all lanes: they share a row
+  __device__ ProductChain(const Job& job, int part, int r)
+      : chain(job, part, r), keys(chain.keys), row(chain.row) {}
+  __device__ unsigned moved(const float* tile) const { return chain.moved(tile); }
 
-  __device__ void load(Ahead& to, int group, int piece) const {
-    const float* value = job.values(group, part) + piece * 16 * DIMS + slot(threadIdx.x % 32) * 4;
-    const float* factor = (SCALED ? row(group).factor : row(group).weight) + piece * 16;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) to.value.four[i] = *(const float4*)(value + i * 4 * DIMS);
-    to.factor.load(factor);
+  __device__ void load(Ahead& to, const float* tile, int piece) const {
+    chain.load(to.value, tile, piece);
+    to.factor.load(((const KeyRow*)(tile + row))->factor + piece * 16);
   }
 
   __device__ Sixteen made(const Ahead& from) const { return products(from.factor, from.value); }
 };
 
-// x of l's chain, a lane a row. Past a row's last key p is -0.0, which changes no sum.
+// x of l's chain, a lane a row. Past a row's last key p is -0.0, which changes no sum; pieces in which
+// no row has a key are left out.
 struct WeightChain {
   typedef Sixteen Ahead;
-  const Job& job;
+  int keys, row;
 
-  __device__ int keys() const { return job.tiles() * TILE; }
-  __device__ const KeyRow& row(int group) const {
-    return job.row(group, min((int)threadIdx.x % 32, job.rows - 1));
+  __device__ explicit WeightChain(const Job& job) {
+    keys = (job.all_keys() + 15) / 16 * 16;
+    row = job.row_at(min((int)threadIdx.x % 32, job.rows - 1));
   }
-  __device__ bool same(bool mine) const { return __all_sync(0xffffffffu, mine); }
+  __device__ unsigned moved(const float* tile) const {
+    const uint4 all = *(const uint4*)((const KeyRow*)(tile + row))->moved;
+    return all.x | all.y | all.z | all.w;
+  }
 
-  __device__ void load(Ahead& to, int group, int piece) const {
-    to.load(row(group).weight + piece * 16);
+  __device__ void load(Ahead& to, const float* tile, int piece) const {
+    to.load(((const KeyRow*)(tile + row))->weight + piece * 16);
   }
 
   __device__ Sixteen made(const Ahead& from) const {
@@ -186,53 +154,71 @@ struct WeightChain {
   }
 };
 
-// Goes through all tiles. Loads stay sixteen keys ahead, over the border of a tile too, and products
-// are made before they are needed. A tile in which no maximum moves takes a way without a branch.
+// Goes through all tiles, the last sixteen keys of a tile still to add while the next one's first are
+// on their way; products are made before they are needed. A tile in which no maximum moves takes a
+// way without a branch.
+template <class Chain>
+struct Walk {
+  const Chain& chain;
+  Sixteen x;                      // still to add; -0.0 changes no sum
+  typename Chain::Ahead ahead;    // the piece after it, on its way
+  float acc;
+
+  __device__ __forceinline__ void nothing_to_add() {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) x.four[i] = make_float4(-0.0f, -0.0f, -0.0f, -0.0f);
+  }
+
+  __device__ __forceinline__ void add_plain(const float* tile) {
+#pragma unroll
+    for (int piece = 1; piece < TILE / 16; ++piece) {
+      x = chain.made(ahead);
+      chain.load(ahead, tile, piece);
+      acc = add_sixteen(acc, x);
+    }
+    x = chain.made(ahead);
+  }
+
+  __device__ __forceinline__ void add_careful(const float* tile, int left) {
+    const KeyRow& row = *(const KeyRow*)(tile + chain.row);
+    const uint4 bits = *(const uint4*)row.moved;
+    const int last = (min(TILE, max(left, 1)) - 1) / 16;  // piece
+#pragma unroll 1
+    for (int piece = 0; piece <= last; ++piece) {
+      x = chain.made(ahead);
+      chain.load(ahead, tile, min(piece + 1, last));
+      acc = careful_sixteen(acc, x, row.correction + piece * 16, piece_bits(bits, piece),
+                            left - piece * 16);
+    }
+    nothing_to_add();
+  }
+};
+
 template <class Chain>
 __device__ __forceinline__ float run_chain(const Chain& chain, const Job& job, int full, int waiting) {
   const int tiles = job.tiles(), emptying = 32 * (job.chains() + !job.known() + 4);
-  float acc = 0.0f;
-  typename Chain::Ahead ahead;
-  barrier_sync(full, waiting);
-  chain.load(ahead, 0, 0);
-  uint4 moved = *(const uint4*)chain.row(0).moved;
-  Sixteen x = chain.made(ahead);
-  for (int i = 0, group = 0; i < tiles; ++i) {
-    const int left = chain.keys() - i * TILE, next = group + 1 < TILE_GROUPS ? group + 1 : 0;
-    const float* correction = chain.row(group).correction;
-    const bool plain = chain.same(left >= TILE && !(moved.x | moved.y | moved.z | moved.w));
-    if (plain) {
-#pragma unroll
-      for (int piece = 0; piece < TILE / 16 - 1; ++piece) {
-        chain.load(ahead, group, piece + 1);
-        acc = add_sixteen(acc, x);
-        x = chain.made(ahead);
-      }
+  const int step = job.tile_floats();
+  Walk<Chain> walk = {chain};
+  walk.acc = 0.0f;
+  walk.nothing_to_add();
+  const float* tile = job.memory;
+  int left = chain.keys, before = 0;
+  for (int i = 0, group = 0; i < tiles; ++i, left -= TILE) {
+    barrier_sync(full + group, waiting);
+    const unsigned moved = chain.moved(tile);
+    chain.load(walk.ahead, tile, 0);
+    walk.acc = add_sixteen(walk.acc, walk.x);
+    if (i > 0 && i - 1 + TILE_GROUPS < tiles) barrier_arrive(TILE_EMPTY + before, emptying);
+    if (left >= TILE && !__any_sync(0xffffffffu, moved)) {
+      walk.add_plain(tile);
     } else {
-#pragma unroll 1
-      for (int piece = 0; piece < TILE / 16 - 1; ++piece) {
-        chain.load(ahead, group, piece + 1);
-        acc = careful_sixteen(acc, x, correction + piece * 16, piece_bits(moved, piece),
-                              left - piece * 16);
-        x = chain.made(ahead);
-      }
+      walk.add_careful(tile, left);
     }
-    const int last = TILE / 16 - 1, bits = piece_bits(moved, last);
-    if (i + 1 < tiles) {
-      barrier_sync(full + next, waiting);
-      chain.load(ahead, next, 0);
-      moved = *(const uint4*)chain.row(next).moved;
-    }
-    if (plain) {
-      acc = add_sixteen(acc, x);
-    } else {
-      acc = careful_sixteen(acc, x, correction + last * 16, bits, left - last * 16);
-    }
-    x = chain.made(ahead);
-    if (i + TILE_GROUPS < tiles) barrier_arrive(TILE_EMPTY + group, emptying);
-    group = next;
+    before = group;
+    group = group + 1 < TILE_GROUPS ? group + 1 : 0;
+    tile += group ? step : -(TILE_GROUPS - 1) * step;
   }
-  return acc;
+  return add_sixteen(walk.acc, walk.x);
 }
 
 // ---- contract 5, two_pass
@@ -246,12 +232,12 @@ __device__ __noinline__ float known_top(const float* scores, const float* peaks,
 }
 
 // The maximum is known, there is no correction. best: in lane r that of row r.
-__device__ __forceinline__ Weights known_softmax(const Asked& asked, float best, int r, int t,
-                                                 int keys, int variants) {
+__device__ __forceinline__ Weights known_softmax(float s, float best, int r, int t, int keys,
+                                                 int variants) {
   // step 2: maximum, any order, then weights
   const float top = __shfl_sync(0xffffffffu, best, r);
   Weights made = {-0.0f, 1.0f, false};
-  if (t < keys) made.p = weight_expf(__fsub_rn(asked.score, top), variants);
+  if (t < keys) made.p = weight_expf(__fsub_rn(s, top), variants);
   return made;
 }
 
@@ -299,6 +285,7 @@ __device__ __noinline__ float known_total(const float* scores, float top, int ke
 // The maximum of each row, in its lane.
 __device__ __forceinline__ float known_tops(const Job& job) {
   float best = NO_SCORE;
+#pragma unroll 1
   for (int r = 0; r < job.rows; ++r) {
     const float top = known_top(job.scores_of(r), job.peaks_of(r), job.keys_of(r));
     if ((int)threadIdx.x % 32 == r) best = top;
@@ -306,42 +293,7 @@ __device__ __forceinline__ float known_tops(const Job& job) {
   return best;
 }
 
-// ---- tiles
-
-// Values of a warp's 32 keys and 32 dimensions: four keys and four dimensions at a time, two such a
-// lane. No load is under a condition: keys and dimensions that are not there are taken from the last.
-template <bool WORDS, class Keys>
-__device__ __forceinline__ void load_values(typename Keys::Raw (&raw)[2][4], const Keys& keys,
-                                            const Job& job, int tile, int warp, int part) {
-  const int lane = threadIdx.x % 32, d = job.first + part * DIMS + lane % 8 * 4;
-#pragma unroll
-  for (int i = 0; i < 2; ++i)
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      const int four = warp * 8 + i * 4 + lane / 8;
-      const int t = min(tile * TILE + four * 4 + e, job.all_keys() - 1);
-      raw[i][e] = WORDS ? keys.whole(t, job.g, min(d, job.hd - 4)) : keys.some(t, job.g, d);
-    }
-}
-
-template <class Keys>
-__device__ __forceinline__ void store_values(float* to, const typename Keys::Raw (&raw)[2][4],
-                                             const Keys& keys, int warp) {
-  const int lane = threadIdx.x % 32, d = lane % 8 * 4;
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const int four = warp * 8 + i * 4 + lane / 8;
-    float4 v[4];
-#pragma unroll
-    for (int e = 0; e < 4; ++e) v[e] = keys.widen(raw[i][e]);
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      const float4 x = {((const float*)&v[0])[e], ((const float*)&v[1])[e],
-                        ((const float*)&v[2])[e], ((const float*)&v[3])[e]};
-      *(float4*)(to + (four * DIMS + slot(d + e)) * 4) = x;
-    }
-  }
-}
+// ---- makers
 
 __device__ __forceinline__ void store_weights(KeyRow& to, const Weights& made, float scale, int warp) {
   const int key = warp * 32 + threadIdx.x % 32;
@@ -352,40 +304,71 @@ __device__ __forceinline__ void store_weights(KeyRow& to, const Weights& made, f
   if (threadIdx.x % 32 == 0) to.moved[warp] = bits;
 }
 
+// Weights and corrections of a warp's 32 keys, for every row. As soon as all lanes have read what they
+// need, the same of the next tile is asked for, where there are `more`.
+template <class Keys>
+__device__ __forceinline__ void make_weights(const Inbox<Keys>& inbox, const Job& job,
+                                             const Keys& keys, float& best, int tile, int group,
+                                             int warp, bool more) {
+  const int lane = threadIdx.x % 32, t = tile * TILE + warp * 32 + lane;
+  const int emptied = 32 * (job.chains() + !job.known() + 4);
+#pragma unroll 1
+  for (int r = 0; r < job.rows; ++r) {
+    const float s = inbox.scores(r)[lane], own = inbox.peaks(r)[31];
+    const bool counts = lane % 16 < chunks_since(tile, warp);
+    const float earlier = counts ? inbox.peaks(r)[lane % 16] : NO_SCORE;
+    const float scale = Keys::scaled() ? inbox.scales()[lane] : 1.0f;
+    __syncwarp();
+    if (more) {
+      ask_scores(inbox, job, tile + TILE_GROUPS, warp, r);
+      if (r + 1 == job.rows) ask_scales(inbox, job, keys, tile + TILE_GROUPS, warp);
+    }
+    const int seen = job.keys_of(r);
+    const Weights weights = job.known()
+                                ? known_softmax(s, best, r, t, seen, job.variants)
+                                : online_softmax(s, earlier, own, best, r, t, seen, job.variants);
+    if (r == 0 && tile >= TILE_GROUPS) barrier_sync(TILE_EMPTY + group, emptied);
+    store_weights(job.row(group, r), weights, scale, warp);
+  }
+}
+
 // Every third tile, 32 keys of it. What the launch of the scores did not write is asked for before it
 // has ended: whatever came before that launch had ended when it started.
 template <bool WORDS, class Keys>
 __device__ __forceinline__ void make_tiles(const Keys& keys, const Job& job, int group, int warp) {
   const int tiles = job.tiles(), lane = threadIdx.x % 32, made = 32 * (job.chains() + 4);
-  const int emptied = made + 32 * !job.known();
-  typename Keys::Raw raw[2][4];
-  Asked asked;
-  load_values<WORDS>(raw, keys, job, group, warp, 0);
+  const Inbox<Keys> inbox(job, group * 4 + warp);
+  if (group < tiles) ask_values<WORDS>(inbox, job, keys, group, warp);
   wait_for_previous();
   let_next_start();
+  if (group >= tiles) return;
+#pragma unroll 1
+  for (int r = 0; r < job.rows; ++r) ask_scores(inbox, job, group, warp, r);
+  ask_scales(inbox, job, keys, group, warp);
   // online_softmax starts from a first score that is a NaN, else from nothing
   float best = job.scores_of(min(lane, job.rows - 1))[0];
-  ask(asked, job, keys, group, warp, 0);
   if (best == best) best = NO_SCORE;
   if (job.known()) best = known_tops(job);
+  copy_wait<0>();
+  __syncwarp();
   for (int i = group; i < tiles; i += TILE_GROUPS) {
-    for (int r = 0; r < job.rows; ++r) {
-      const Asked now = asked;
-      const bool over = r + 1 == job.rows;
-      ask(asked, job, keys, over ? i + TILE_GROUPS : i, warp, over ? 0 : r + 1);
-      const int t = i * TILE + warp * 32 + lane, seen = job.keys_of(r);
-      const Weights weights = job.known() ? known_softmax(now, best, r, t, seen, job.variants)
-                                          : online_softmax(now, best, r, t, seen, job.variants);
-      if (r == 0 && i >= TILE_GROUPS) barrier_sync(TILE_EMPTY + group, emptied);
-      store_weights(job.row(group, r), weights, now.scale, warp);
-    }
-    for (int part = 0; part < job.parts; ++part) {
-      const bool over = part + 1 == job.parts;
-      store_values(job.values(group, part), raw, keys, warp);
-      load_values<WORDS>(raw, keys, job, over ? i + TILE_GROUPS : i, warp, over ? 0 : part + 1);
-    }
+    const bool more = i + TILE_GROUPS < tiles;
+    make_weights(inbox, job, keys, best, i, group, warp, more);
+    // values were asked for before these scores: all groups but the last are there
+    if (more) copy_wait<1>();
+    if (!more) copy_wait<0>();
+    __syncwarp();
+    const float* factor = job.multiplied() ? job.row(group, 0).factor + warp * 32 : nullptr;
+#pragma unroll 1
+    for (int part = 0; part < job.parts; ++part)
+      store_values(job.values(group, part), inbox.values(part), factor, keys, warp);
     barrier_arrive(TILE_FULL + group, made);
     if (!job.known()) barrier_arrive(TILE_FULL_SUM + group, 5 * 32);
+    if (!more) return;
+    __syncwarp();  // all lanes have read: the next values may come
+    ask_values<WORDS>(inbox, job, keys, i + TILE_GROUPS, warp);
+    copy_wait<1>();
+    __syncwarp();
   }
 }
 
@@ -398,11 +381,17 @@ __device__ __forceinline__ int maker_of(int warp, int chains) {
   return warp % 4 ? warp - 2 - (warp - 1) / 4 : -1;
 }
 
-template <class Keys>
 __device__ __forceinline__ void add_chain(float* out, const Job& job, int chain, int heads) {
   const int lane = threadIdx.x % 32, part = chain % job.parts, r = chain / job.parts;
-  const ProductChain<Keys::scaled()> products = {job, part, r};
-  const float acc = run_chain(products, job, TILE_FULL, 32 * (job.chains() + 4));
+  const int waiting = 32 * (job.chains() + 4);
+  float acc;
+  if (job.multiplied()) {
+    const MadeChain products(job, part, r);
+    acc = run_chain(products, job, TILE_FULL, waiting);
+  } else {
+    const ProductChain products(job, part, r);
+    acc = run_chain(products, job, TILE_FULL, waiting);
+  }
   barrier_sync(ALL_TOTALS, 32 * (job.chains() + 1));
   // step 5: acc / l
   const int d = job.first + part * DIMS + lane;
@@ -419,7 +408,7 @@ __device__ __forceinline__ void add_weights(const Job& job) {
       if (lane == 0) job.totals()[r] = total;
     }
   } else {
-    const WeightChain weights = {job};
+    const WeightChain weights(job);
     const float total = run_chain(weights, job, TILE_FULL_SUM, 5 * 32);
     if (lane < job.rows) job.totals()[lane] = total;
   }
@@ -451,7 +440,7 @@ __device__ __forceinline__ void attend(float* out, const Keys& keys, const float
   wait_for_previous();
   let_next_start();
   if (warp < job.chains()) {
-    add_chain<Keys>(out + row * hd, job, warp, heads);
+    add_chain(out + row * hd, job, warp, heads);
   } else if (warp == job.chains()) {
     add_weights(job);
   }

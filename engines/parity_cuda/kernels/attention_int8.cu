@@ -2,7 +2,7 @@
 // Two launches, see attention_scores.cuh and attention.cuh: attention_int8_scores with grid (any, n_kv,
 // rows by 8), block (32, 8) and dynamic shared memory for 32 keys of hd + 16 bytes, 8 * n_q / n_kv
 // queries and their scales; attention_int8 with grid (blocks of dimensions, n_q, blocks of rows) and
-// the memory of three tiles. Row m sees keys 0 .. pos[0] + m, whatever the grid.
+// the memory of three tiles and of the makers. Row m sees keys 0 .. pos[0] + m, whatever the grid.
 #include "attention.cuh"
 
 struct Int8Keys {
@@ -49,8 +49,9 @@ struct Int8Keys {
   }
 
   // ---- values
-  __device__ float scale(int t, int g) const { return v_scale[at(t, g)]; }
-  __device__ Raw whole(int t, int g, int d) const { return *(const Raw*)(v + at(t, g) * hd + d); }
+  __device__ const float* scale(int t, int g) const { return v_scale + (t * n_kv + g); }
+  __device__ int step() const { return n_kv * hd; }  // from a key's value to the next one's
+  __device__ const signed char* value(int g, int d) const { return v + g * hd + d; }  // of key 0
 
   __device__ Raw some(int t, int g, int d) const {
     const signed char* from = v + at(t, g) * hd + d;

@@ -1,5 +1,6 @@
 // barriers: some warps of a block wait for others, by number (1 to 15; 0 is __syncthreads). They order
-// memory of the block as __syncthreads does. Threads count by whole warps, and all lanes of a warp call.
+// memory of the block as __syncthreads does. Threads count by whole warps, and all lanes of a warp call:
+// the instruction itself brings them together.
 #pragma once
 
 // Waits until `threads` threads have come, those that only arrive among them.
@@ -7,7 +8,6 @@ __device__ __forceinline__ void barrier_sync(int number, int threads) {
 #ifdef __CUDA_EMU__
   emu_barrier_sync(number, threads);
 #else
-  __syncwarp();
   asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
 #endif
 }
@@ -17,7 +17,6 @@ __device__ __forceinline__ void barrier_arrive(int number, int threads) {
 #ifdef __CUDA_EMU__
   emu_barrier_arrive(number, threads);
 #else
-  __syncwarp();
   asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
 #endif
 }

@@ -41,7 +41,9 @@ __device__ __forceinline__ int choices_of(int* list, const int* ids, int own, in
   return list[0] == own ? found : 0;
 }
 
-// The dots of a block with C inputs, `apart` words from one to the next; the bytes as in q4_block_int.
+// The dots of a block with C inputs, `apart` words from one to the next. A nibble in the high half of a
+// byte, its highest bit flipped, is 16 * (nibble - 8) as a signed byte: the dot is a sixteenth.
+// |sum| <= 32 * 128 * 32767 < 2^31.
 template <int C>
 __device__ __forceinline__ void block_dots(int (&dot)[C], uint4 qs, const int* input, int apart) {
   const unsigned word[4] = {qs.x, qs.y, qs.z, qs.w};

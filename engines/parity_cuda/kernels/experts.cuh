@@ -33,7 +33,7 @@ struct TilePanels {
   __device__ Panel operator()(int i) const {
     const long long at = row * m.nb;
     return {(i ? m.up_qs : m.gate_qs) + at * 16, (i ? m.up_d : m.gate_d) + at, input, scales,
-            terms + i * ACT_TILE * stride, nullptr};
+            terms + i * ACT_TILE * stride};
   }
 };
 

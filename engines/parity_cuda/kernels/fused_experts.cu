@@ -49,20 +49,22 @@ extern "C" __global__ void __launch_bounds__(256, 3) fused_experts(float* gate, 
   const int rank = at / over, tile = at - rank * over, nb = hidden / 32;
   float* terms = shared;
   int* input = (int*)(terms + 2 * ACT_TILE * terms_stride(nb));
-  float* scales = (float*)(input + nb * INPUT_PITCH);
-  int *keys = (int*)(scales + (nb + 3) / 4 * 4), *ids = keys + (experts + 3) / 4 * 4;
+  float *scales = (float*)(input + nb * INPUT_PITCH), *keys = scales + (nb + 3) / 4 * 4;
+  int* ids = (int*)(keys + (experts + 7) / 8 * 8);
+  const ActMatrices matrices = {gate_qs, up_qs, gate_d, up_d, inter, nb, variants};
+  if (threadIdx.x < 4) prefetch_near(UCRT_EXP2 + 16 * threadIdx.x);
   wait_for_previous();
   let_next_start();
-  stage_int16(input, scales, in16, in16_scale, nb, threadIdx.x, blockDim.x);
-  copy_commit();
   guess_experts(ids, keys, guess, experts, ranks);
-  copy_wait<0>();
   __syncthreads();
-  const ActMatrices matrices = {gate_qs, up_qs, gate_d, up_d, inter, nb, variants};
   const ActTile made(matrices, ids[rank], tile, input, scales, terms);
   auto work = made.work(blockDim.x / 32);
-  work.start();
-  work.run(false);
+  work.start();  // of all that is waited for this takes longest
+  stage_int16(input, scales, in16, in16_scale, nb, threadIdx.x, blockDim.x);
+  copy_commit();
+  copy_wait<0>();
+  __syncthreads();
+  work.run();
   __syncthreads();
   const long long from = (long long)rank * inter;
   made.finish({gate + from, up + from, act + from, act16 + from,

@@ -1,50 +1,75 @@
 // fused_route: norm of a row, its int16 form, and the router's rows. Contract 1.1, 1.4, 1.5, 2.
-// Launch: grid (tiles of router rows, then `makers` blocks that write the normed row and its int16),
-// 256 threads, dynamic shared memory by fused/experts.py: the tile's rows `stride` floats apart, the
-// normed row, room for the norm. Each block makes the whole norm for itself, in the contract's order,
-// and a sum belongs to one block: the grid cannot change the order.
-// by_tree: the logits' products are summed by tree, for router_tree or as a guess (topk.cuh).
+// Launch: grid (`makers` blocks that write 256 elements of the normed row and their int16, then tiles
+// of router rows), 256 threads, dynamic shared memory by fused/experts.py: the tile's rows `stride`
+// floats apart, the normed row, room for sums. Who needs the norm makes the whole of it for itself, in
+// the contract's order, and a sum belongs to one block: the grid cannot change the order.
+// guess: the logits choose the experts at first (topk.cuh), and are not normed; else they are those of
+// router_tree.
 #include "overlap.cuh"
 #include "int16.cuh"
 #include "route.cuh"
 
+// 1 / root of the mean square of the row, for every thread. Contract 1.1, 5. part: under norm_tree
+// hidden padded to a power of two, in floats.
+__device__ __forceinline__ float any_row_root(const float* ores, float* part, float eps,
+                                              int variants, int hidden) {
+  __shared__ float shared_tree_root[1];
+  if (!(variants & NORM_TREE)) return row_root(ores, part, eps, variants, hidden);
+  const int left = halved_products(part, ores, ores, hidden);
+  __syncthreads();
+  if (threadIdx.x < 32) {
+    const float ss = warp_tree(part, left);
+    if (threadIdx.x == 0) shared_tree_root[0] = mean_root(ss, hidden, eps, variants);
+  }
+  __syncthreads();
+  return shared_tree_root[0];
+}
+
+// A thread an element, a warp a block of 32.
+__device__ __forceinline__ void make_row(float* fnrm, short* q, float* scale, const float* ores,
+                                         const float* norm, float* part, float eps, int variants,
+                                         int hidden) {
+  const int j = blockIdx.x * blockDim.x + threadIdx.x;
+  const bool there = j < hidden;
+  const float w = there ? norm[j] : 0.0f;
+  wait_for_previous();
+  let_next_start();
+  const float x = there ? ores[j] : 0.0f;
+  // step 1: the norm
+  const float value = normed(x, any_row_root(ores, part, eps, variants, hidden), w);
+  if (there) fnrm[j] = value;
+  // step 2: int16
+  float s;
+  const short whole = quantised16(value, s, variants);
+  if (there) q[j] = whole;
+  if (there && threadIdx.x % 32 == 0) scale[j / 32] = s;
+}
+
 extern "C" __global__ void __launch_bounds__(256) fused_route(float* fnrm, short* q, float* scale,
     float* logits, const float* ores, const float* norm, const float* router, float eps,
-    int variants, int by_tree, int experts, int hidden, int stride, int makers) {
+    int variants, int guess, int experts, int hidden, int stride, int makers) {
   extern __shared__ float shared[];
   const int tiles = gridDim.x - makers, most = (experts + tiles - 1) / tiles;
-  const int first = blockIdx.x * most, tile = min(most, experts - first);
-  const int maker = blockIdx.x - tiles, warps = blockDim.x / 32;
   float *x = shared + most * stride, *part = x + (hidden + 3) / 4 * 4;
-  if (maker < 0) stage_floats(shared, router + (long long)first * hidden, tile, hidden, stride);
+  if (blockIdx.x < makers) {
+    make_row(fnrm, q, scale, ores, norm, part, eps, variants, hidden);
+    return;
+  }
+  const int first = (blockIdx.x - makers) * most, tile = min(most, experts - first);
+  stage_floats(shared, router + (long long)first * hidden, tile, hidden, stride);
   stage_floats(x, norm, 1, hidden, 0);
   copy_commit();
   wait_for_previous();
   let_next_start();
-  // step 1: the norm
-  const float r = variants & NORM_TREE ? tree_row_root(ores, part, eps, variants, hidden)
-                                       : row_root(ores, part, eps, variants, hidden);
-  copy_wait<0>();
-  __syncthreads();
-  for (int j = threadIdx.x; j < hidden; j += blockDim.x) {
-    x[j] = normed(ores[j], r, x[j]);
-    if (maker == 0) fnrm[j] = x[j];
-  }
-  __syncthreads();
-  // step 2: int16, a warp a block of 32
-  if (maker >= 0) {
-    for (int b = maker * warps + threadIdx.x / 32; b < hidden / 32; b += makers * warps) {
-      const int at = b * 32 + threadIdx.x % 32;
-      float s;
-      q[at] = quantised16(x[at], s, variants);
-      if (threadIdx.x % 32 == 0) scale[b] = s;
-    }
+  // step 3: the router's rows
+  if (guess) {
+    guessed_rows(logits + first, shared, ores, x, part, tile, hidden, stride);
     return;
   }
-  // step 3: the router's rows
-  if (by_tree) {
-    tree_rows(logits + first, shared, x, tile, hidden, stride);
-  } else {
-    chain_rows(logits + first, shared, x, tile, hidden, stride, variants);
-  }
+  const float r = any_row_root(ores, part, eps, variants, hidden);
+  copy_wait<0>();
+  __syncthreads();
+  for (int j = threadIdx.x; j < hidden; j += blockDim.x) x[j] = normed(ores[j], r, x[j]);
+  __syncthreads();
+  tree_rows(logits + first, shared, x, tile, hidden, stride);
 }

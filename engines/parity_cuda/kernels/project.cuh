@@ -1,7 +1,7 @@
 // project: one float row, normed or not, times several matrices, and what is made of the products
 // element by element. Contract 1.1, 1.3, 1.5, 1.9, 2 (the residual), 5.
-// Launch: grid (f32_blocks, then any number), whole warps, no fewer than share a Q4_0 row (a warp for 32
-// blocks, 16 at most); dynamic shared memory by row_shapes.py. The first blocks take tiles of f32 rows,
+// Launch: grid (f32_blocks, then any number), sides of `across` whole warps, 15 of more than one at most;
+// dynamic shared memory by row_shapes.py. The first blocks take tiles of f32 rows,
 // whose chains are long, the others Q4_0 rows. A chain belongs to one thread, so the grid cannot change
 // the order.
 #pragma once
@@ -27,8 +27,14 @@ struct Project {
   const float* x;
   RowNorm norm;
   RowEnd end;
-  int cols, f32_blocks, f32_tile, tile;
+  int cols, f32_blocks, f32_tile, tile, kept, across;
 };
+
+__device__ __forceinline__ float row_factor(const float* x, float eps, int variants, int cols,
+                                            float* part) {
+  return variants & NORM_TREE ? tree_row_root(x, part, eps, variants, cols)
+                              : row_root(x, part, eps, variants, cols);
+}
 
 // A tile of rows of one f32 matrix.
 __device__ __forceinline__ void project_floats(const Project& p, int variants, float* shared) {
@@ -67,17 +73,21 @@ __device__ __forceinline__ void project_floats(const Project& p, int variants, f
 template <int FIXED>
 __device__ __forceinline__ void project_q4(const Project& p, int variants, float* shared) {
   const bool pairs = p.end.act != nullptr;
-  const int block = blockIdx.x - p.f32_blocks, blocks = gridDim.x - p.f32_blocks;
   const int units = (p.q4[0].rows + p.q4[1].rows + p.q4[2].rows) >> (int)pairs;
-  const int from = row_share(units, block, blocks) << (int)pairs;
-  const int to = row_share(units, block + 1, blocks) << (int)pairs;
-  const RowPlan<PROJECT_Q4> plan = {{p.q4[0], p.q4[1], p.q4[2]}, p.x, p.norm, p.end, p.cols / 32,
-                                    from, to, p.tile, pairs};
-  row_tiles<PROJECT_Q4, FIXED>(plan, shared, variants);
+  int from, to;
+  row_side_share(units, blockIdx.x - p.f32_blocks, gridDim.x - p.f32_blocks, p.across, from, to);
+  const RowPlan<PROJECT_Q4> plan = {
+      {p.q4[0], p.q4[1], p.q4[2]}, p.end, p.cols / 32, from << (int)pairs, to << (int)pairs,
+      p.tile, p.kept, p.across, pairs};
+  row_normed<PROJECT_Q4, FIXED>(plan, p.x, p.norm, shared, variants);
 }
 
-// Out of line: what the variants need must cost the exact tier no register.
+// A block of a launch.
 template <int FIXED>
-__device__ __noinline__ void project_variants(const Project p, int variants, float* shared) {
-  project_q4<FIXED>(p, variants, shared);
+__device__ __forceinline__ void project_block(const Project& p, int variants, float* shared) {
+  if ((int)blockIdx.x < p.f32_blocks) {
+    project_floats(p, variants, shared);
+  } else {
+    project_q4<FIXED>(p, variants, shared);
+  }
 }

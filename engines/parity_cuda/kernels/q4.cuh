@@ -109,21 +109,38 @@ __device__ __forceinline__ void q4_blocks(float (&s)[R][M], uint4 (&qs)[R], cons
     }
 }
 
-// Exact integer dot of contract 1.4: 32 weights and q[0..31]. A nibble in the high half of a byte, its
-// highest bit flipped, is 16 * (nibble - 8) as a signed byte: no sum of the inputs is needed, and the
-// dot is a sixteenth. |sum| <= 32 * 128 * 32767 < 2^31.
-__device__ __forceinline__ int q4_block_int(uint4 qs, const int (&q)[16]) {
-  // step 1: low and high nibbles, any order
-  const unsigned word[4] = {qs.x, qs.y, qs.z, qs.w};
-  int low = 0, high = 0;
+// 32 int16 in the registers of a lane.
+struct Int16Block {
+  int q[16];
+  int less;  // what a nibble in the low half of a byte counts too much, over all of them
+
+  __device__ Int16Block(const int* from) {
+    less = 0;
 #pragma unroll
-  for (int g = 0; g < 4; ++g) {
-    const int bytes0 = (int)((word[g] << 4 & 0xf0f0f0f0u) ^ 0x80808080u);
-    const int bytes1 = (int)((word[g] & 0xf0f0f0f0u) ^ 0x80808080u);
-    low = __dp2a_lo(q[2 * g], bytes0, low);
-    high = __dp2a_lo(q[8 + 2 * g], bytes1, high);
-    low = __dp2a_hi(q[2 * g + 1], bytes0, low);
-    high = __dp2a_hi(q[9 + 2 * g], bytes1, high);
+    for (int i = 0; i < 4; ++i) {
+      const int4 four = *(const int4*)(from + 4 * i);
+      q[4 * i] = four.x, q[4 * i + 1] = four.y, q[4 * i + 2] = four.z, q[4 * i + 3] = four.w;
+    }
+#pragma unroll
+    for (int i = 0; i < 8; ++i) less = __dp2a_lo(q[i], 0xf8f8, less);
   }
-  return (low + high) >> 4;
-}
+
+  // Exact integer dot of contract 1.4. A nibble in the high half of a byte, its highest bit flipped, is
+  // 16 * (nibble - 8) as a signed byte; one in the low half is 8 too much, which `less` takes away.
+  // |sum| <= 16 * 128 * 32767 < 2^31. flip: 0x80808080; a literal costs one instruction more a word.
+  __device__ int dot(uint4 qs, unsigned flip) const {
+    // step 1: low and high nibbles, any order
+    const unsigned word[4] = {qs.x, qs.y, qs.z, qs.w};
+    int low = less, high = 0;
+#pragma unroll
+    for (int g = 0; g < 4; ++g) {
+      const int bytes0 = (int)(word[g] & 0x0f0f0f0fu);
+      const int bytes1 = (int)(word[g] & 0xf0f0f0f0u ^ flip);
+      low = __dp2a_lo(q[2 * g], bytes0, low);
+      high = __dp2a_lo(q[8 + 2 * g], bytes1, high);
+      low = __dp2a_hi(q[2 * g + 1], bytes0, low);
+      high = __dp2a_hi(q[9 + 2 * g], bytes1, high);
+    }
+    return low + (high >> 4);
+  }
+};

@@ -10,14 +10,13 @@
 
 // Weight rows that lie one after the other, and where their terms go: row r, block b to terms[r *
 // stride + b]. input, scales: the int16 and their scales, in shared memory, INPUT_PITCH words a
-// block. p: what terms are multiplied by under fold_p, null without.
+// block.
 struct Panel {
   const unsigned char* qs;
   const unsigned short* d;
   const int* input;
   const float* scales;
   float* terms;
-  const float* p;
 };
 
 // 64 units of a panel for a warp: 16 rows, 8 blocks; a lane has one block of four rows.
@@ -26,91 +25,97 @@ struct Task {
   unsigned short d[TASK_UNITS];
 };
 
-// All terms of `count` panels of `height` rows of nb blocks, by the first `warps` warps. panel_of(i)
-// gives panel i. STAGED: the weights are in shared memory.
+// Which one: blocks from 8 * chunk and rows from PANEL_ROWS * group of a panel.
+struct Place {
+  int panel, chunk, group;
+};
+
+// All terms of `count` panels of `height` rows of nb blocks, by the first `warps` warps; no other may
+// call. panel_of(i) gives panel i. STAGED: the weights are in shared memory.
+// No unit is left out where rows or blocks end: the last one is made again, and not written.
 template <bool STAGED, class PanelOf>
 struct PanelTerms {
   PanelOf panel_of;
-  int height, nb, stride, variants, warps;
-  int chunks, groups, tasks;
+  int count, height, nb, stride, variants, warps, chunks, groups;
+  Place asked, now;
   Task held[HELD_TASKS];
 
-  __device__ PanelTerms(PanelOf of, int count, int height_, int nb_, int stride_, int variants_,
+  __device__ PanelTerms(PanelOf of, int count_, int height_, int nb_, int stride_, int variants_,
                         int warps_)
-      : panel_of(of), height(height_), nb(nb_), stride(stride_), variants(variants_), warps(warps_) {
+      : panel_of(of), count(count_), height(height_), nb(nb_), stride(stride_),
+        variants(variants_), warps(warps_) {
     chunks = (nb + 7) / 8, groups = (height + PANEL_ROWS - 1) / PANEL_ROWS;
-    tasks = count * groups * chunks;
+    now = {(int)threadIdx.x / 32, 0, 0};
+    wrap(now);
+    asked = now;
   }
 
-  // Panel, first row and block of a lane's units in task number u.
-  __device__ void place(int u, int& panel, int& row, int& b) const {
-    const int rest = u / chunks, lane = threadIdx.x % 32;
-    panel = rest / groups;
-    row = (rest - panel * groups) * PANEL_ROWS + lane / 8;
-    b = (u - rest * chunks) * 8 + lane % 8;
+  // Warps go over panels first, then over blocks.
+  __device__ void wrap(Place& at) const {
+    for (; at.panel >= count; at.panel -= count) ++at.chunk;
   }
 
-  __device__ void load(Task& task, int u) const {
-    if (u >= tasks) return;
-    int index, row, b;
-    place(u, index, row, b);
-    const Panel panel = panel_of(index);
+  __device__ void advance(Place& at) const {
+    if (++at.group < groups) return;
+    at.group = 0, at.panel += warps;
+    wrap(at);
+  }
+
+  __device__ void load(Task& task) {
+    if (asked.chunk >= chunks) return;
+    const Panel panel = panel_of(asked.panel);
+    const int lane = threadIdx.x % 32, row = asked.group * PANEL_ROWS + lane / 8;
+    const int b = min(asked.chunk * 8 + lane % 8, nb - 1);
 #pragma unroll
     for (int s = 0; s < TASK_UNITS; ++s) {
-      const int unit = (row + 4 * s) * nb + b;
-      if (row + 4 * s >= height || b >= nb) continue;
+      const int unit = min(row + 4 * s, height - 1) * nb + b;
       const unsigned char* from = panel.qs + (long long)unit * 16;
       task.word[s] = STAGED ? *(const uint4*)from : load_once(from);
       task.d[s] = STAGED ? panel.d[unit] : __ldg(panel.d + unit);
     }
+    advance(asked);
   }
 
-  __device__ void use(const Task& task, int u, bool folds) const {
-    int index, row, b;
-    place(u, index, row, b);
-    if (b >= nb) return;
-    const Panel panel = panel_of(index);
-    int q[16];
+  __device__ void use(const Task& task) {
+    const Panel panel = panel_of(now.panel);
+    const int lane = threadIdx.x % 32, row = now.group * PANEL_ROWS + lane / 8;
+    const int b = now.chunk * 8 + lane % 8, at = min(b, nb - 1);
+    const Int16Block x(panel.input + at * INPUT_PITCH);
+    const float s_a = panel.scales[at];
+    const unsigned flip = 0x80808080u | (unsigned)nb >> 31;
+    float term[TASK_UNITS];  // a condition among them would make one unit wait for the other
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int4 four = *(const int4*)(panel.input + b * INPUT_PITCH + 4 * i);
-      q[4 * i] = four.x, q[4 * i + 1] = four.y, q[4 * i + 2] = four.z, q[4 * i + 3] = four.w;
-    }
-    const float s_a = panel.scales[b];
-#pragma unroll
-    for (int s = 0; s < TASK_UNITS; ++s) {
-      if (row + 4 * s >= height) break;
+    for (int s = 0; s < TASK_UNITS; ++s)
       // step 2: (dot * s_w) * s_a
-      float term = scaled_dot(q4_block_int(task.word[s], q), half_to_f32(task.d[s]), s_a, variants);
-      if (folds) term = __fmul_rn(term, panel.p[0]);
-      panel.terms[(row + 4 * s) * stride + b] = term;
-    }
+      term[s] = scaled_dot(x.dot(task.word[s], flip), q4_scale(task.d[s]), s_a, variants);
+    if (b < nb)
+#pragma unroll
+      for (int s = 0; s < TASK_UNITS; ++s)
+        if (row + 4 * s < height) panel.terms[(row + 4 * s) * stride + b] = term[s];
+    advance(now);
   }
 
   // The first loads; what is in shared memory is not waited for.
   __device__ void start() {
     if constexpr (!STAGED) {
 #pragma unroll
-      for (int i = 0; i < HELD_TASKS; ++i) load(held[i], threadIdx.x / 32 + i * warps);
+      for (int i = 0; i < HELD_TASKS; ++i) load(held[i]);
     }
   }
 
-  __device__ void run(bool folds) {
-    if constexpr (STAGED) {
-      for (int u = threadIdx.x / 32; u < tasks; u += warps) {
-        Task task;
-        load(task, u);
-        use(task, u, folds);
-      }
-    } else {
-      for (int u = threadIdx.x / 32; u < tasks; u += HELD_TASKS * warps)
+  __device__ void run() {
+    while (now.chunk < chunks) {
+      if constexpr (STAGED) {
+        load(held[0]);
+        use(held[0]);
+      } else {
 #pragma unroll
         for (int i = 0; i < HELD_TASKS; ++i) {
-          const int now = u + i * warps;
-          if (now >= tasks) break;
-          use(held[i], now, folds);
-          load(held[i], now + HELD_TASKS * warps);
+          if (now.chunk >= chunks) break;
+          use(held[i]);
+          load(held[i]);
         }
+      }
     }
   }
 };

@@ -6,6 +6,7 @@
 __device__ __forceinline__ float ranks_sum(const float* down, long long stride, const float* probs,
                                            int ranks, int variants) {
   float ffn = 0.0f;
+#pragma unroll 8
   for (int r = 0; r < ranks; ++r) {
     float term = down[r * stride];
     if (!(variants & FOLD_P)) term = __fmul_rn(probs[r], term);

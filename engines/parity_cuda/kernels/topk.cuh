@@ -4,20 +4,51 @@
 #include "chain.cuh"
 #include "warp.cuh"
 
+// Of four values, which wait for each other's steps only where a variant asks for another function.
+__device__ __forceinline__ void any_expfs(float (&x)[4], int variants) {
+  if (variants & (LIBM_EXP | EXP_VIA_DOUBLE)) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) x[i] = any_expf(x[i], variants);
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) x[i] = ucrt_expf(x[i]);
+  }
+}
+
 // soft: the probabilities of all experts, in shared memory at a multiple of 16 bytes.
 __device__ __forceinline__ void softmax(float* soft, const float* logits, int variants,
                                         int experts) {
   const int lane = threadIdx.x % 32;
   // step 1: maximum, any order
   float top = logits[0];
-  for (int i = lane; i < experts; i += 32) top = logits[i] > top ? logits[i] : top;
+  for (int from = lane; from < experts; from += 128) {
+    float four[4];  // they come together
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      four[i] = from + 32 * i < experts ? logits[from + 32 * i] : logits[0];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (from + 32 * i < experts) soft[from + 32 * i] = four[i];
+      top = four[i] > top ? four[i] : top;
+    }
+  }
   top = warp_max(top);
   // step 2: exponentials and their sum, ascending
-  for (int i = lane; i < experts; i += 32) soft[i] = any_expf(__fsub_rn(logits[i], top), variants);
+  for (int from = lane; from < experts; from += 128) {
+    float four[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      four[i] = from + 32 * i < experts ? __fsub_rn(soft[from + 32 * i], top) : 0.0f;
+    any_expfs(four, variants);
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      if (from + 32 * i < experts) soft[from + 32 * i] = four[i];
+  }
   __syncwarp();
   const float total = chain_sum(soft, experts, 0.0f);
   __syncwarp();
   // step 3: probabilities
+#pragma unroll 4
   for (int i = lane; i < experts; i += 32) soft[i] = __fdiv_rn(soft[i], total);
   __syncwarp();
 }
@@ -65,36 +96,48 @@ __device__ __forceinline__ void share(float* probs, float chosen, int ranks) {
 
 // --- a guess, and whether it is right -----------------------------------------------------------
 
-// Integers in the order of floats; NaNs have a place too, so that every expert has a rank.
-__device__ __forceinline__ int order_key(float x) {
-  const int bits = __float_as_int(x);
-  return bits ^ (bits >> 31 & 0x7fffffff);
+// How many are true. A comparison that gives a float is cheaper than one that gives an integer.
+__device__ __forceinline__ float four_of(bool a, bool b, bool c, bool d) {
+  return __fadd_rn(__fadd_rn(a ? 1.0f : 0.0f, b ? 1.0f : 0.0f),
+                   __fadd_rn(c ? 1.0f : 0.0f, d ? 1.0f : 0.0f));
 }
 
 // ids[r]: the expert with the r-th largest logit, ties to the lower id, by the whole block. Their
-// probabilities may tie where logits do not, and the logits may be of another order: a guess. keys:
-// a word for each expert, rounded up to four, at a multiple of 16 bytes. A barrier must follow.
-__device__ __forceinline__ void guess_experts(int* ids, int* keys, const float* logits, int experts,
-                                              int ranks) {
-  const int padded = (experts + 3) / 4 * 4;
-  for (int i = threadIdx.x; i < padded; i += blockDim.x)
-    keys[i] = i < experts ? order_key(__fadd_rn(logits[i], 0.0f)) : (int)0x80000000;
+// probabilities may tie where logits do not, and the logits may be of another order: a guess. NaNs
+// have a place too, so that every rank has an expert. keys: a float for each expert, rounded up to
+// eight, at a multiple of 16 bytes. The logits may be of a launch that this one has not waited for,
+// so they are not asked of the first cache. A barrier must follow.
+__device__ __forceinline__ void guess_experts(int* ids, float* keys, const float* logits,
+                                              int experts, int ranks) {
+  const float infinite = __int_as_float(0x7f800000);
+  const int padded = (experts + 7) / 8 * 8;
+  for (int i = threadIdx.x; i < padded; i += blockDim.x) {
+    const float logit = i < experts ? __ldcg(logits + i) : -infinite;
+    keys[i] = logit == logit ? logit : infinite;
+  }
   __syncthreads();
-  for (int e = threadIdx.x; e < experts; e += blockDim.x) {
-    const int mine = keys[e];
-    int before = 0, j = 0;
+  // two threads an expert, each with every other four keys; a warp has 16 experts from `own` on
+  for (int at = threadIdx.x; at / 32 * 32 < 2 * experts; at += blockDim.x) {
+    const int own = at / 32 * 16, e = at / 2, end = min(own + 16, padded);
+    const float mine = keys[min(e, experts - 1)];
+    float before = 0.0f;
+    int j = at % 2 * 4;
 #pragma unroll 4
-    for (; j + 4 <= e; j += 4) {
-      const int4 k = *(const int4*)(keys + j);
-      before += (k.x >= mine) + (k.y >= mine) + (k.z >= mine) + (k.w >= mine);
+    for (; j < own; j += 8) {
+      const float4 k = *(const float4*)(keys + j);
+      before = __fadd_rn(before, four_of(k.x >= mine, k.y >= mine, k.z >= mine, k.w >= mine));
     }
-    for (const int end = j + 4; j < end; ++j) before += j < e ? keys[j] >= mine : keys[j] > mine;
+    for (; j < end; j += 8)
+#pragma unroll
+      for (int i = j; i < j + 4; ++i)
+        before = __fadd_rn(before, keys[i] > mine || (keys[i] == mine && i < e) ? 1.0f : 0.0f);
 #pragma unroll 4
-    for (; j < padded; j += 4) {
-      const int4 k = *(const int4*)(keys + j);
-      before += (k.x > mine) + (k.y > mine) + (k.z > mine) + (k.w > mine);
+    for (; j < padded; j += 8) {
+      const float4 k = *(const float4*)(keys + j);
+      before = __fadd_rn(before, four_of(k.x > mine, k.y > mine, k.z > mine, k.w > mine));
     }
-    if (before < ranks) ids[before] = e;
+    before = __fadd_rn(before, __shfl_xor_sync(0xffffffffu, before, 1));
+    if (at % 2 == 0 && e < experts && before < ranks) ids[(int)before] = e;
   }
 }
 
@@ -112,6 +155,7 @@ __device__ __forceinline__ bool certified(const int* ids, const float* soft, int
   // step 2: the last one is ahead of all that are no rank's
   const float least = soft[last];
   int ahead = 0;
+#pragma unroll 4
   for (int i = lane; i < experts; i += 32) ahead += soft[i] > least || (soft[i] == least && i < last);
 #pragma unroll
   for (int by = 16; by > 0; by /= 2) ahead += __shfl_xor_sync(0xffffffffu, ahead, by);

@@ -53,25 +53,27 @@ class CarriedOp:
     def run(self, x: Floats | None, w: Floats) -> npt.NDArray[Any]:
         """The op's sum for each row of w, (any number, n) float32."""
         xs, held = self._split(x, w)
-        groups = _groups(xs, self.slots)
+        groups = _groups(xs, held, self.slots)
         found = np.empty(len(w), np.float32)
         for at in range(0, len(groups), self.carriers):
-            self._call(xs, held, groups[at : at + self.carriers], found)
+            self._call(held, groups[at : at + self.carriers], found)
         return found
 
-    def _call(self, xs: Floats, held: Floats, groups: list[list[int]], found: Floats) -> None:
+    def _call(self, held: Floats, groups: list[_Group], found: Floats) -> None:
         """One call; what it has room for beside the groups repeats them. Which of the repeats
         answers changes with every call, so that all places of the op are looked at."""
         count = len(groups)
-        rows = np.stack([np.resize(groups[c % count], self.slots) for c in range(self.carriers)])
+        turns = np.arange(self.carriers) % count
+        rows = np.stack([np.resize(group.rows, self.slots) for group in groups])[turns]
         used, places = np.unique(rows, return_inverse=True)
-        sums = self.carry(xs[rows[:, 0]], held[used], places.reshape(rows.shape))
+        xs = np.stack([group.x for group in groups])[turns]
+        sums = self.carry(xs, held[used], places.reshape(rows.shape))
         self.turn += 1
         for number, group in enumerate(groups):
             carriers = range(number, self.carriers, count)
             carrier = carriers[self.turn % len(carriers)]
-            for place, row in enumerate(group):
-                slots = range(place, self.slots, len(group))
+            for place, row in enumerate(group.rows):
+                slots = range(place, self.slots, len(group.rows))
                 found[row] = sums[carrier, slots[self.turn % len(slots)]]
 
     def _split(self, x: Floats | None, w: Floats) -> tuple[Floats, Floats]:
@@ -93,11 +95,37 @@ class CarriedOp:
         return np.abs(product), np.sign(product)
 
 
-def _groups(xs: Floats, slots: int) -> list[list[int]]:
-    """Rows with the same x, at most ``slots`` in a group."""
-    found: dict[bytes, list[int]] = {}
-    for row, x in enumerate(xs):
-        found.setdefault(x.tobytes(), []).append(row)
-    return [
-        group[at : at + slots] for group in found.values() for at in range(0, len(group), slots)
-    ]
+@dataclass
+class _Group:
+    """Rows that share one x. ``asked``: where one of them has a weight; elsewhere x may be any."""
+
+    rows: list[int]
+    x: Floats
+    asked: Bools
+
+    def takes(self, x: Floats, asked: Bools) -> bool:
+        """Whether a row has the same x wherever it and the group have a weight."""
+        return not (asked & self.asked & (x != self.x)).any()
+
+    def add(self, row: int, x: Floats, asked: Bools) -> None:
+        """One row more."""
+        self.rows.append(row)
+        self.x[asked] = x[asked]
+        self.asked |= asked
+
+
+def _groups(xs: Floats, held: Floats, slots: int) -> list[_Group]:
+    """Rows in groups of at most ``slots``: those that follow each other and can share an x. A row
+    that stands there twice (the asker compares the two) is in one group, at two slots."""
+    groups: list[_Group] = []
+    homes: dict[bytes, _Group] = {}
+    for row, (x, w) in enumerate(zip(xs, held, strict=True)):
+        asked = w != 0
+        key = x.tobytes() + w.tobytes()
+        group = homes.get(key, groups[-1] if groups else None)
+        if group is None or len(group.rows) == slots or not group.takes(x, asked):
+            group = _Group([], x.copy(), np.zeros(len(x), np.bool_))
+            groups.append(group)
+        group.add(row, x, asked)
+        homes[key] = group
+    return groups

@@ -44,7 +44,7 @@ class SoftmaxOp(CalledOp):
         largest = np.abs(w).max(axis=1, initial=0).astype(np.float64)
         if (largest**2 != big).any():
             raise ParityBug(f"{self.name}: {big} is not the largest term")
-        below: npt.NDArray[np.bool_] = at_largest(self.called(None, _in_proportion(w)), w) < 1
+        below: npt.NDArray[np.bool_] = at_largest(self.called(None, in_proportion(w)), w) < 1
         return below
 
     def terms_of(self, w: Floats) -> Floats:
@@ -102,12 +102,20 @@ def at_largest(weights: Floats, w: Floats) -> Floats:
 
 def _levels(w: Floats) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """By the first digits of each weight, and the place of the largest."""
+    return weights_as_levels(w, LEVELS), np.argmax(np.abs(w), axis=1)
+
+
+def weights_as_levels(w: Floats, count: int) -> npt.NDArray[np.intp]:
+    """0 to ``count`` - 1 by the first digits of each weight."""
     mantissa = np.frexp(np.abs(w))[0]
-    levels = np.clip((mantissa - 0.5) * (2 * LEVELS), 0, LEVELS - 1).astype(np.intp)
-    return levels, np.argmax(np.abs(w), axis=1)
+    levels: npt.NDArray[np.intp] = np.clip((mantissa - 0.5) * (2 * count), 0, count - 1).astype(
+        np.intp
+    )
+    return levels
 
 
-def _in_proportion(w: Floats) -> Floats:
+def in_proportion(w: Floats) -> Floats:
+    """Scores whose exponentials are as the squares of w, the largest 1; -inf for 0."""
     sizes = np.abs(w).astype(np.float64)
     top = np.argmax(sizes, axis=1)
     rows = np.arange(len(w))

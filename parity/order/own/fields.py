@@ -1,8 +1,7 @@
 """Which sums make a field, as an engine of the contract runs them (contract 2, 3, 5).
 
-Elementary functions, quantisation and RoPE are no sums. What cannot be probed is left out: the sums
-of squares of q and k in Gated DeltaNet, whose eps is fixed, and l of attention, whose factors at
-the additions no probe sets.
+Elementary functions, quantisation and RoPE are no sums. What cannot be probed is left out: the dot
+of a query and a key, which is seen through an exponential alone.
 """
 
 from __future__ import annotations
@@ -63,12 +62,13 @@ class Made:
         elif field == "attn":
             op = "attention_f32" if config.kv == "f32" else "attention_int8"
             yield self._own("values", op, KEYS, config.n_kv * config.head_dim)
+            yield self._own("l", f"{op}_l", KEYS, config.n_kv)
         if field == "ores":
             name = "o_proj" if isinstance(mixer, Attention) else "out_proj"
             yield self._matrix(name, getattr(mixer, name))
 
     def _recurrent(self, field: str, mixer: Gdn[Any]) -> Iterator[SumAsk]:
-        _, heads, key_width, value_width = self.config.gdn
+        heads_of_keys, heads, key_width, value_width = self.config.gdn
         named = {"qkv": "qkv_proj", "z": "z_proj", "beta": "b_proj", "g": "a_proj"}
         if field in named:
             yield self._matrix(named[field], getattr(mixer, named[field]))
@@ -77,6 +77,8 @@ class Made:
             yield self._own("mem", "delta_mem", key_width, columns, rows=1)
             if field == "o":
                 yield self._own("o", "delta_o", key_width, columns, rows=1)
+        elif field in ("qn", "kn"):
+            yield self._own("l2norm", "l2norm", key_width, heads_of_keys)
         elif field == "gn":
             yield self._norm("gdn_norm", value_width, heads, "headnorm")
 

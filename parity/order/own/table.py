@@ -9,6 +9,7 @@ from parity.order.adapters.called import CalledOp
 from parity.order.own.asked import Asked, Launch
 from parity.order.own.carried import CarriedOp
 from parity.order.own.denominators import router_softmax
+from parity.order.own.keys import attention_f32_l, attention_int8_l
 from parity.order.own.norms import headnorm, norm_tree, rmsnorm
 from parity.order.own.products import (
     combine,
@@ -19,6 +20,7 @@ from parity.order.own.products import (
     f32_matvec,
     router_tree,
 )
+from parity.order.own.roots import l2norm
 from parity.order.own.softmax import attention_f32
 from parity.order.own.stored import attention_int8, expert_matvec, q4_matvec
 
@@ -27,6 +29,7 @@ OWN: Mapping[str, Callable[[Asked, Launch], OwnOp]] = {
     "rmsnorm": rmsnorm,
     "headnorm": headnorm,
     "norm_tree": norm_tree,
+    "l2norm": l2norm,
     "q4_matvec": q4_matvec,
     "f32_matvec": f32_matvec,
     "router_tree": router_tree,
@@ -39,6 +42,8 @@ OWN: Mapping[str, Callable[[Asked, Launch], OwnOp]] = {
     "delta_mem": delta_mem,
     "delta_o": delta_o,
     "router_softmax": router_softmax,
+    "attention_f32_l": attention_f32_l,
+    "attention_int8_l": attention_int8_l,
 }
 
 # The variants that each op takes (contract 5); an engine's others do nothing in it.
@@ -48,6 +53,7 @@ TAKES: Mapping[str, Set[str]] = {
     "rmsnorm": {"rsqrt"},
     "headnorm": {"rsqrt"},
     "norm_tree": {"norm_tree", "rsqrt"},
+    "l2norm": frozenset(),
     "q4_matvec": _Q4,
     "f32_matvec": {"fma"},
     "router_tree": {"router_tree"},
@@ -60,6 +66,8 @@ TAKES: Mapping[str, Set[str]] = {
     "delta_mem": frozenset(),
     "delta_o": frozenset(),
     "router_softmax": _EXPONENTIALS,
+    "attention_f32_l": {"two_pass", *_EXPONENTIALS},
+    "attention_int8_l": {"two_pass", *_EXPONENTIALS},
 }
 
 

@@ -13,7 +13,7 @@ from numba import njit
 from numba.core import config
 
 import parity_cpu.jit as product
-from parity_cpu.jit import cache_folder, cache_is_warm, jit, jit_parallel
+from parity_cpu.jit import cache_folder, cache_is_warm, jit, jit_inside, jit_parallel, jit_part
 
 HELPER = """
 from copied.jit import jit
@@ -159,6 +159,26 @@ def test_options(
     options = decorator(double).targetoptions
     wanted = {"fastmath": False, "error_model": "numpy", "nogil": True, "parallel": parallel}
     assert {name: options[name] for name in wanted} == wanted
+
+
+@pytest.mark.parametrize("decorator", [jit_part, jit_inside])
+def test_red_a_part_called_from_python(
+    decorator: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Before and after it was compiled: it has no way in, and calling it must not end Python."""
+    monkeypatch.setenv("PARITY_CACHE", str(tmp_path))
+    part = decorator(increment)
+
+    def caller(x: Any) -> Any:
+        return part(x)
+
+    told = "^increment is for compiled code alone; give it @jit to call it from Python$"
+    with pytest.raises(TypeError, match=told):
+        part(np.float32(1))
+    assert njit(caller)(np.float32(1)) == 2
+    assert len(part.overloads) == 1
+    with pytest.raises(TypeError, match=told):
+        part(np.float32(1))
 
 
 def test_division_by_zero_is_inf(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -164,7 +164,7 @@ def small() -> Iterator[Named]:
             for keys, count in ((1, 1), (2, 2), (31, 1), (33, 3), (127, 1), (130, 4)):
                 yield attention(heads, keys, count, int8)
         yield from (attention((2, 1, 40), 128, 1, int8), attention((2, 1, 40), 129, 1, int8))
-        yield attention((2, 1, 32), 1003, 2, int8)
+        yield from (attention((2, 1, 32), 1003, 2, int8), attention((1, 1, 40), 901, 1, int8))
         yield from (scored(scores, int8) for scores in odd_scores())
     yield from (unseen((2, 1, 36), 35, 3), unseen((1, 1, 32), 130, 2))
     for experts_, ranks, count in ((1, 1, 1), (3, 3, 2), (31, 5, 1), (33, 8, 3), (130, 8, 1)):

@@ -12,7 +12,7 @@ from parity.protocol import EngineSettings
 from parity.variants import variant_mask
 from parity_cuda.emu_backend import EmuBackend
 from parity_cuda.many_shapes import MOST_SHARED, ManyShape, Work, compiled_rows
-from parity_cuda.ops import Ops
+from parity_cuda.ops import MOST_CHAINS, Ops, chain_memory, chains
 from parity_cuda.sources import kernel_sources
 from parity_cuda.tuning import MOST_TILE, Tuning, keep_tuning, kept_tuning, key, tuning_file
 from tests.engines.cuda.op_runner import OpRunner
@@ -108,7 +108,11 @@ FAULTS = {
         "return list[0] == own ? 1 : 0;",
     ),
     "no maximum of the tiles before": (
-        "attention_int8", "attention.cuh", "if (lane == r) best = before;", "",
+        "attention_int8", "attention.cuh",
+        "if ((int)threadIdx.x % 32 == r) best = before;", "",
+    ),
+    "a maximum that moves little overlooked": (
+        "attention_int8", "attention.cuh", "own > before)", "own > before + 0.5f)",
     ),
     "corrections of the next key": (
         "attention_f32", "attention.cuh", "to.correction[key] = made.c;",
@@ -116,13 +120,19 @@ FAULTS = {
     ),
     "the key past the last": (
         "attention_f32", "attention.cuh",
-        "made = {-0.0f, 1.0f, t < keys", "made = {1.0f, 1.0f, t < keys",
+        "made = {t < keys ? p : -0.0f, 1.0f, t", "made = {t < keys ? p : 1.0f, 1.0f, t",
     ),
     "values past the last key": (
         "attention_f32", "attention.cuh", "acc = e < left ? next : acc;", "acc = next;",
     ),
     "a maximum of 32 keys left out": (
-        "attention_f32", "attention.cuh", "if (lane < since) to.", "if (lane + 1 < since) to.",
+        "attention_f32", "attention.cuh",
+        "counts = lane % 16 < chunks", "counts = lane % 16 + 1 < chunks",
+    ),
+    "values that come again": (
+        "attention_f32", "attention.cuh",
+        "ask_values<WORDS>(inbox, job, keys, i + TILE",
+        "ask_values<WORDS>(inbox, job, keys, 2 * TILE",
     ),
     "a column of S left out": (
         "delta_step", "delta_step.cu", "const bool there = j < value_width;",
@@ -154,8 +164,11 @@ RACES = {
     ),
     "expert_matvec": ("expert_matvec.cu", "  }\n  __syncthreads();\n  if (t", "  }\n  if (t"),
     "attention_int8": (
-        "attention.cuh", "barrier_sync(full, waiting);\n  chain.load(ahead, 0, 0)",
-        "barrier_arrive(full, waiting);\n  chain.load(ahead, 0, 0)",
+        "attention.cuh", "barrier_sync(full + group, waiting)",
+        "barrier_arrive(full + group, waiting)",
+    ),
+    "attention_f32": (
+        "attention.cuh", "__syncwarp();  // all lanes have read: the next values may come", "",
     ),
     "delta_step": (
         "delta_step.cu", "  }\n  __syncthreads();\n  if (threadIdx.y == 0 && there) {",
@@ -232,6 +245,18 @@ def test_shapes_fit_what_the_kernels_can_take() -> None:
                     shared = work.shared(shape.tile, shape.window, shape.buffers)
                     assert shape.shared == shared <= MOST_SHARED - 1024
                     assert shape.blocks >= 1
+
+
+def test_a_block_of_chains_fits_one_multiprocessor() -> None:
+    """Rows of a block and parts of a head, whatever the device and the storage."""
+    for rows in range(1, 34):
+        for heads, parts in ((1, 1), (32, 4), (24, 8), (96, 8)):
+            for processors in (1, 3, 132, 1000):
+                deal, every = chains(rows, heads, parts, processors)
+                assert 1 <= deal * every <= MOST_CHAINS
+                assert deal * -(-rows // deal) >= rows
+                for width in (1, 4):
+                    assert chain_memory(deal, every, width) <= MOST_SHARED - 1024
 
 
 @pytest.mark.parametrize("threads", [32, 96, 256])

@@ -23,14 +23,19 @@ SCHEDULES = {
 Load = Callable[..., EmuModule]
 
 
-@pytest.fixture(scope="session", autouse=True)
-def cache_base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Build into a temporary folder, never into the user's cache; xdist's workers share it."""
+@pytest.fixture(scope="session")
+def cache_base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A temporary folder to build into, never the user's cache; xdist's workers share it."""
     base = tmp_path_factory.getbasetemp()
-    shared = (base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base) / "emu-cache"
+    return (base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base) / "emu-cache"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_cache(cache_base: Path) -> Iterator[None]:
+    """Built into that folder here alone: tests elsewhere would compile all they need anew."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PARITY_CACHE", str(shared))
-        yield shared
+        patch.setenv("PARITY_CACHE", str(cache_base))
+        yield
 
 
 @pytest.fixture(scope="session")

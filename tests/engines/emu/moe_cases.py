@@ -27,7 +27,7 @@ NORM_TREE = variant_mask(["norm_tree"])
 class Shape:
     """``data``: random; near (routers that differ by less than their sums' rounding), equal (all
     routers one), edge (zeros of both signs, subnormals, large values), nan or inf (in the row).
-    ``guess``: the experts are guessed from sums by tree."""
+    ``guess``: the experts are guessed; else router_tree is among the variants."""
 
     experts: int
     ranks: int
@@ -42,6 +42,11 @@ class Shape:
         sizes = f"{self.ranks} of {self.experts} x {self.inter} x {self.hidden}"
         flags = [name for name in ("shared", "norm", "guess") if getattr(self, name)]
         return ", ".join([sizes, self.data, *flags])
+
+
+def asked(shape: Shape, mask: int) -> int:
+    """The variants of a step with these, where a router without a guess is summed by tree."""
+    return mask if shape.guess else mask | ROUTER_TREE
 
 
 @dataclass(frozen=True)
@@ -132,7 +137,8 @@ def by_launches(
     if shape.shared:
         made = (take("logit", (1, 1)), take("gs", (1, 1)), sent["sh"])
         shared = launches.Shared(sent["shared_gate"], *made)
-    launches.route(ops, routing, sent["ores"], sent["norm"], sent["router"], EPS, masks.route)
+    first = asked(shape, masks.route)
+    launches.route(ops, routing, sent["ores"], sent["norm"], sent["router"], EPS, first)
     launches.gate_up(ops, acts, routing, weights, shared, masks.gate_up)
     before = backend.download(act).tobytes()
     outs = (take("x", (1, hidden)), take("down", (1, ranks, hidden)),

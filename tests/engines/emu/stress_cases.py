@@ -337,7 +337,8 @@ PROJECTED = tuple(shape for shape in project_cases.SHAPES if shape.cols < 700)
 
 
 def _projects() -> Iterator[Case]:
-    masks = KERNELS["fused_project"].masks()
+    masks = sorted(mask for name, kernel in KERNELS.items() if name.startswith("fused_project")
+                   for mask in kernel.masks())  # fmt: skip
     for at, mask in enumerate(masks):
         for shape in PROJECTED if mask == 0 else (PROJECTED[at % len(PROJECTED)],):
             yield Case("fused_project", f"{shape} | {mask:#x}", 0, _project_run(shape, mask))

@@ -81,14 +81,28 @@ def test_a_share_changes_no_bit(processors: int) -> None:
 
 @pytest.mark.parametrize("tile", [1, 2, 3, 7, 32])
 def test_a_tile_changes_no_bit(tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tiles of sums, two at once, and f32 tiles; warps without rows, and warps side by side."""
+    """Tiles of sums, one or two at once, and f32 tiles; sides of one warp, of two, of three."""
     monkeypatch.setattr(row_shapes, "MOST_TILE", 2 * tile)
     monkeypatch.setattr(row_shapes, "F32_TILE", tile)
-    for sides in (1, 3):
-        monkeypatch.setattr(row_shapes, "_sides", lambda *_, sides=sides: sides)
+    seen = set()
+    for across, warps in ((1, 3), (2, 4), (3, 3)):
+        monkeypatch.setattr(row_shapes, "_across", lambda *_, across=across: across)
+        monkeypatch.setattr(row_shapes, "WARPS", warps)
         for shape in SHAPES:
             tuning = Tuning(processors=2)
             assert compared(backend("descending"), shape, 0, tuning=tuning) == []
+            if shape.q4:
+                found = _shape_of(shape, tuning)
+                sides = found.threads // 32 // found.across
+                seen.add((sides, found.across, found.kept // found.tile))
+    assert {across for _, across, _ in seen} == {1, 2, 3}
+    assert {sides for sides, *_ in seen} >= {1, 2, 3}
+    assert {tiles for *_, tiles in seen} == ({1} if tile == 32 else {1, 2})
+
+
+def _shape_of(shape: Shape, tuning: Tuning) -> row_shapes.RowShape:
+    given = {"norm": shape.norm, "pairs": shape.end == "act"}
+    return tuning.project(shape.q4, shape.f32, shape.cols, 0, **given)
 
 
 def test_rows_too_long_for_a_launch_go_op_by_op() -> None:
@@ -107,10 +121,13 @@ def test_shapes_fit_a_multiprocessor() -> None:
                 for pairs in (False, True):
                     shape = q4_row_shape(rows, nb, mask, 132, pairs)
                     assert shape.shared <= MOST_SHARED
-                    assert shape.threads <= 512
-                    assert shape.threads >= 32 * min(-(-nb // 32), 16)
+                    assert shape.threads <= 32 * row_shapes.WARPS
+                    assert shape.threads % (32 * shape.across) == 0
                     assert 1 <= shape.tile <= (32 if pairs else 64)
+                    assert shape.kept in (shape.tile, 2 * shape.tile)
                     assert not (pairs and shape.tile % 2)
+                    own = rows / shape.blocks / (shape.threads / 32 / shape.across)
+                    assert shape.across == 1 or shape.kept > shape.tile or own <= shape.tile
 
 
 @pytest.mark.parametrize(
@@ -138,7 +155,7 @@ TOTAL = Shape(160, (40,), norm=False, end="total")
 # Each shows in what it is about alone, so that one build holds them all.
 FAULTS: dict[str, tuple[Change, Shape, str, list[str]]] = {
     "small inputs are scaled": (
-        ("q4_row.cuh", "size >= 0x14800000u", "size >= 0x00800000u"),
+        ("row_input.cuh", "size >= 0x14800000u", "size >= 0x00800000u"),
         Shape(96, (20,), norm=False), "all tiny", ["out0"],
     ),
     "gate and up exchanged": (
@@ -171,7 +188,7 @@ def test_red_a_planted_fault_shows_where_it_is(fault: str) -> None:
 
 
 def test_red_a_barrier_left_out_shows_in_some_schedule() -> None:
-    end = "    __syncthreads();\n    // The others go on"
+    end = "    row_side_sync(work.side, p.across);\n    // The others go on"
     shape = Shape(1056, (37,), end="total")
     change = ("q4_row.cuh", end, "    // The others go on")
     seen = [name for name in SCHEDULES if compared(planted(name, change), shape, 0)]
