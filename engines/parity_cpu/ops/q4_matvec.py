@@ -53,8 +53,8 @@ def tile_variant(d, qs, x, start, count, variants):  # type: ignore[no-untyped-d
     one, two, three, four = zero, zero, zero, zero
     for b in range(0, nb, 2):
         last = min(b + 1, nb - 1)  # of an odd number b itself, whose second sum is left out
-        fetch(qs, start + (AHEAD * nb + b) * 16 * LANES)
-        fetch(qs, start + (AHEAD * nb + last) * 16 * LANES)
+        fetch(qs, start + (nb + b) * 16 * LANES)
+        fetch(qs, start + (nb + last) * 16 * LANES)
         words = four_words(qs, start + b * 16, nb * 16, count)
         others = four_words(qs, start + last * 16, nb * 16, count)
         s, t = two_blocks(words, others, x, b * 32, last * 32, variants)
