@@ -113,6 +113,7 @@ class LateRow(Fault):
         whole = q.base
         at = (q.ctypes.data - whole.ctypes.data) // q[0].nbytes
         q[0] = held[0]
+        q[1:] = -1  # not what an earlier run left there, which may be right
         whole[at + 2 : at + self.rows + 1] = held[1:]
 
 

@@ -76,11 +76,10 @@ PLANTS = {
         "poison"
     ),
     "an order that decides": plant(
-        "router_tree.cu", "const float sum = tree_dot(part, w, x, cols);",
-        "for (int j = threadIdx.x; j < cols; j += blockDim.x) part[j] = w[j] * x[j];\n"
-        "  __syncthreads();\n  float& sum = part[cols - 1];\n"
-        "  for (int j = threadIdx.x; j < cols - 1; j += blockDim.x) atomicAdd(&sum, part[j]);\n"
-        "  __syncthreads();", "order"
+        "router_tree.cu", "const float sum = warp_tree(part, left);",
+        "float& sum = part[0];\n"
+        "  for (int j = threadIdx.x; j < left; j += 32) if (j > 0) atomicAdd(&sum, part[j]);\n"
+        "  __syncwarp();", "order"
     ),
     "a barrier for half of the block": plant(
         "headnorm.cu", "  __syncthreads();\n  const float r",
