@@ -88,14 +88,14 @@ def tune(backend: CupyBackend) -> dict[str, int]:
     """The tiles that are faster than the default's, by key; prints what it finds."""
     kept = {}
     for choice in choices(Data(backend)):
-        default = replayed(backend._cupy, choice.launches(Ops(backend)))
+        default = replayed(backend, choice.launches(Ops(backend)))
         more = MANY_TILES if choice.name.startswith("q4 ") else ()
         every_side = range(1, MOST_SIDE + 1)
         tried = every_side if choice.name.startswith("across ") else (*TILES, *more)
         tiles = [tile for tile in tried if tile <= choice.rows]
         times = {
             tile: replayed(
-                backend._cupy,
+                backend,
                 choice.launches(Ops(backend, Tuning({choice.name: tile}, backend.processors))),
             )
             for tile in tiles
