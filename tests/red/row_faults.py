@@ -31,9 +31,10 @@ SPLIT_FROM = 5  # rows from which SplitByRows adds in another order
 
 
 class Fault:
-    """``rows``: M of the forward that runs. ``seen``: calls of each op in it so far."""
+    """``rows``: M of the forward that runs. ``seen``: calls of each op in it so far. ``scratch``:
+    ops write beside the cache, and what they wrote is appended to it."""
 
-    rows = 1
+    rows, scratch = 1, False
 
     def __init__(self) -> None:
         self.seen: Counter[str] = Counter()
@@ -113,7 +114,8 @@ class LateRow(Fault):
         whole = q.base
         at = (q.ctypes.data - whole.ctypes.data) // q[0].nbytes
         q[0] = held[0]
-        q[1:] = -1  # not what an earlier run left there, which may be right
+        if self.scratch:
+            q[1:] = -1  # what an earlier run left there may be right
         whole[at + 2 : at + self.rows + 1] = held[1:]
 
 
@@ -212,6 +214,7 @@ class OnEmu(EmuEngine):
     def load(self, model: Model, positions: int) -> None:
         super().load(model, positions)
         self.fault = FAULTS[self.settings.options["fault"]]()
+        self.fault.scratch = True
         self._decoder.ops = _DeviceOps(self._decoder.ops, self.fault)  # type: ignore[assignment]
 
     def _forward(self, tokens: Sequence[int], plan: Plan | None) -> list[Step]:
