@@ -74,8 +74,13 @@ class Entry:
         if self.type is not None:
             parts.append(str(self.type))
         if self.nonfinite is not None:
-            parts.append(f"nonfinite={self.nonfinite[0]}@{self.nonfinite[1]}")
+            parts.append(nonfinite_text(self.nonfinite))
         return " ".join(parts)
+
+
+def nonfinite_text(found: tuple[int, int]) -> str:
+    """``nonfinite=n@i``: how many elements are not finite, and the flat index of the first."""
+    return f"nonfinite={found[0]}@{found[1]}"
 
 
 @dataclass

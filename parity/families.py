@@ -28,12 +28,12 @@ _GROUPS = {
     "ffn": ("fnrm", *_ROUTER, *_WIDTHS, *_SHARED),
     "s": ("s",),
 }
-# What the op of a field reads: fields of the same layer and position; "x<" is the x of the layer
-# before (at layer 0 the token's embedding), "k^" all earlier rows of the layer's K or V, "s^" and
-# "hist^" what the position before left of them.
+BEFORE = "x<"  # the x of the layer before, at layer 0 the token's embedding
+# What the op of a field reads: fields of the same layer and position; BEFORE; "k^" all earlier rows
+# of the layer's K or V, "s^" and "hist^" what the position before left of them.
 _KV = ("k^", "ks^", "v^", "vs^")
 _FEEDS = {
-    "nrm": ("x<",),
+    "nrm": (BEFORE,),
     "kraw": ("nrm",),
     "knorm": ("kraw",),
     "k": ("knorm",),
@@ -54,7 +54,7 @@ _FEEDS = {
     "s": ("kn", "conv", "beta", "g", "s^"),
     "o": ("qn", "kn", "conv", "beta", "g", "s^"),
     "gn": ("o", "z"),
-    "ores": ("attn", "gated", "gn", "x<"),
+    "ores": ("attn", "gated", "gn", BEFORE),
     "fnrm": ("ores",),
     "rlogits": ("fnrm",),
     "topk": ("rlogits",),
@@ -66,7 +66,7 @@ _FEEDS = {
     "gs": ("fnrm",),
     "sh": ("fnrm",),
     "x": ("ores", "topp", "down", "gs", "sh"),
-    "final_normed": ("x<",),
+    "final_normed": (BEFORE,),
     "logits": ("final_normed",),
 }
 # What a variant's op reads beside it (contract 5).

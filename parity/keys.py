@@ -28,6 +28,7 @@ _TAG = re.compile(
     r"t(0|[1-9]\d{0,8})(?:_l(0|[1-9]\d{0,5}))?_((?!l\d+_)[A-Za-z][A-Za-z0-9_.\-]*)", re.ASCII
 )
 _LAST = 1 << 60  # rank of a field that an order was not told of
+LARGEST = 999_999_999  # position, as nine digits hold it
 FREE = -1  # position of a key whose name has no key's form (tensor files)
 
 

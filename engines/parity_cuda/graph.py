@@ -50,12 +50,11 @@ def repeats(plan: Plan | None) -> bool:
 
 @dataclass(frozen=True)
 class Captured:
-    """A recorded step, with what its rows tell wherever it starts; recorded at ``pos``."""
+    """A recorded step, with what its rows tell wherever it starts."""
 
     recorded: Recorded
     forms: list[Form]
     table: Table | None
-    pos: int
 
 
 class Graphs:
@@ -103,7 +102,7 @@ class Graphs:
             tap.launch(tables[0])
 
         recorded = self.backend.record(run)
-        return Captured(recorded, tap.forms(pos), tables[0], pos)
+        return Captured(recorded, tap.forms(pos), tables[0])
 
 
 def eager(tap: Tap, pos: int, forward: Forward) -> list[Step]:

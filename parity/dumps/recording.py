@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from parity.dump import CONTROL, FORMAT, HEADER_NAME, MAIN, PARTIAL, Dump, Entry, TensorType
 from parity.dumps.writer import write_dump
 from parity.errors import InputError
-from parity.keys import FREE, Key
+from parity.keys import FREE, LARGEST, Key
 
 if TYPE_CHECKING:
     from parity.dumps.tensor_files import Loader, Tensor
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 Fact = str | int | Sequence[int]
 _OWN = frozenset({"format", "hash", "segment", PARTIAL})  # header names that a recorder writes
 _KEY = "position 0 or more, layer 0 or more or None, field of letters, digits, _ . -"
-_LARGEST = 999_999_999  # position or token id that a header's choices can hold
 _HERE = __file__
 
 
@@ -88,8 +87,8 @@ class Recorder:
     def choose(self, pos: int, token: int) -> None:
         """Note the greedy choice at ``pos``: level ``greedy`` needs it from both sides."""
         at, chosen = whole_number(pos, "position"), whole_number(token, "token")
-        if max(at, chosen) > _LARGEST:
-            raise InputError(f"choice {at}:{chosen}: past {_LARGEST:,}", "give smaller numbers")
+        if max(at, chosen) > LARGEST:  # a token id has as many digits
+            raise InputError(f"choice {at}:{chosen}: past {LARGEST:,}", "give smaller numbers")
         with self._lock:
             self._choices[at] = chosen
 

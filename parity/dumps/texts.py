@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from parity.dump import nonfinite_text
 from parity.dumps.table import Table
 from parity.errors import InputError, ParityBug
-from parity.keys import FREE, Key
+from parity.keys import FREE, LARGEST, Key
 
 _CHUNK = 1 << 16  # records whose texts are in memory together
 
@@ -54,7 +55,7 @@ def record_lines(table: Table, *, plain: bool) -> Iterator[str]:
     for begin in range(0, len(table), _CHUNK):
         rows = slice(begin, begin + _CHUNK)
         pos, place, kind = table.pos[rows], table.place[rows], table.kind[rows]
-        bad = np.flatnonzero(~known[place] | (pos < 0) | (pos > _LAST))
+        bad = np.flatnonzero(~known[place] | (pos < 0) | (pos > LARGEST))
         if bad.size:
             raise ParityBug(f"a dump cannot hold the key {table.key(begin + int(bad[0]))!r}")
         columns = pos.tolist(), place.tolist(), digest_texts(table.digest[rows]), kind.tolist()
@@ -67,12 +68,9 @@ def record_lines(table: Table, *, plain: bool) -> Iterator[str]:
         yield from lines
 
 
-_LAST = 999_999_999  # position: nine digits
-
-
 def _nonfinite(table: Table, row: int) -> str:
     found = table.nonfinite.get(row)
-    return "" if found is None else f" nonfinite={found[0]}@{found[1]}"
+    return "" if found is None else f" {nonfinite_text(found)}"
 
 
 def _end(place: Key) -> str:

@@ -61,28 +61,19 @@ class Rows:
 
 
 def recorded(op: SummingOp, order: Order, seed: int, count: int) -> list[Rows]:
-    """``count`` rows of ``op`` in PARTS, each from a seed. Raises as ``record``."""
+    """``count`` rows of ``op`` in PARTS, each made from a seed. NotRunError where equal rows of a
+    batch differ, or a row is not what ``order`` gives: the op adds otherwise by now, and the file
+    would not replay."""
     sizes = [(count + part) // PARTS for part in range(PARTS)]
     seeds = [(seed + part) & MOST_SEED for part in range(PARTS)]
     made = [_asked(op, order, *each) for each in zip(seeds, sizes, strict=True) if each[1]]
-    _require_none(op, sum(unlike for _, unlike in made), count)
-    return [rows for rows, _ in made]
-
-
-def record(op: SummingOp, order: Order, seed: int, count: int) -> Rows:
-    """Rows of ``op``, made from a seed. NotRunError where equal rows of a batch differ, or a row is
-    not what ``order`` gives: the op adds otherwise by now, and the file would not replay."""
-    rows, unlike = _asked(op, order, seed, count)
-    _require_none(op, unlike, count)
-    return rows
-
-
-def _require_none(op: SummingOp, unlike: int, count: int) -> None:
+    unlike = sum(each for _, each in made)
     if unlike:
         raise NotRunError(
             f"{op.name}: {unlike:,} of {count:,} rows asked later are not what its tree gives",
             "ask it again",
         )
+    return [rows for rows, _ in made]
 
 
 def _asked(op: SummingOp, order: Order, seed: int, count: int) -> tuple[Rows, int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from parity.families import feeding_fields, field_op
+from parity.families import BEFORE, feeding_fields, field_op
 from parity.tree import (
     CONTAMINATED,
     EMBEDDED,
@@ -31,7 +31,6 @@ EQUAL_IN_RUN = "equal in the run"
 NOT_COMPARED = "at keys that are not comparable"
 NOT_REPLAYED = "not replayed"
 ALL = "all"
-BEFORE = "x<"  # what the layer before gave: at layer 0 the embedding (parity.families)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from parity.errors import NotRunError
 from parity.order.bits import compare_bits
 from parity.order.file import Asked, OrderFile, from_text, read_order, to_text
 from parity.order.replay import replay
-from parity.order.rows import KIND, OLD, Rows, record, seeded
+from parity.order.rows import KIND, OLD, Rows, recorded, seeded
 from parity.order.sums import ASKED
 from parity.order.tree import Order, Tree
 from parity.order.twin import evaluate
@@ -171,8 +171,8 @@ class Looped:
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])
 def test_recorded_rows_of_a_seed_replay(terms: Any, dtype: Any) -> None:
     order = Order(Tree.of((((0, 1), (2, 3)), ((4, 5), (6, (7, 8))))), terms, dtype, out=dtype)
-    rows = record(Looped(order, copies=3), order, seed=11, count=13)
-    found = OrderFile("looped", {"M": "3"}, order, 1, 1, Asked(1, 0), Asked(1, 0), (rows,))
+    rows = tuple(recorded(Looped(order, copies=3), order, seed=11, count=13))
+    found = OrderFile("looped", {"M": "3"}, order, 1, 1, Asked(1, 0), Asked(1, 0), rows)
     text = to_text(found)
     assert '"seed": 11' in text
     assert '"w"' not in text
@@ -199,8 +199,8 @@ def test_red_recorded_rows_tell_an_order_from_another(
     trees = [long_chain(64), long_chain(64, first=5)]
     made = frozenset(range(64, 127)) if wide else frozenset()
     order, other = (Order(tree, terms, dtype, out=out, wide=made) for tree in trees)
-    rows = record(Looped(order), order, seed=11, count=40)
-    found = OrderFile("looped", {}, order, 1, 1, Asked(1, 0), Asked(1, 0), (rows,))
+    rows = tuple(recorded(Looped(order), order, seed=11, count=40))
+    found = OrderFile("looped", {}, order, 1, 1, Asked(1, 0), Asked(1, 0), rows)
     assert replay(found).green
     assert replay(replace(found, order=other)).unlike > 12
 
@@ -210,7 +210,7 @@ def test_red_recorded_rows_tell_an_order_from_another(
 @pytest.mark.parametrize("n", [1, 2, 3, 5])
 def test_rows_of_few_terms_do_not_cancel(n: int, dtype: Any, terms: Any) -> None:
     order = Order(long_chain(n), terms, dtype, out=dtype)
-    assert record(Looped(order), order, seed=3, count=9).out.all()
+    assert all(rows.out.all() for rows in recorded(Looped(order), order, seed=3, count=9))
 
 
 def test_red_rows_that_are_all_zero_prove_nothing() -> None:
@@ -227,7 +227,7 @@ def test_red_rows_that_the_order_does_not_give_are_not_recorded() -> None:
     order = Order(long_chain(40), "values")
     other = Looped(Order(long_chain(40, first=1), "values"))
     with pytest.raises(NotRunError) as caught:
-        record(other, order, seed=1, count=30)
+        recorded(other, order, seed=1, count=30)
     assert re.fullmatch(
         r"looped: [123]\d of 30 rows asked later are not what its tree gives", caught.value.message
     )
@@ -297,7 +297,7 @@ PINNED_W = [
 def test_red_an_op_whose_equal_rows_differ_is_not_recorded() -> None:
     order = Order(Tree.of((0, 1)))
     with pytest.raises(NotRunError, match="looped: equal rows of one batch have other bits"):
-        record(Looped(order, copies=2, moved=1), order, seed=1, count=4)
+        recorded(Looped(order, copies=2, moved=1), order, seed=1, count=4)
 
 
 PINNED_X2 = [

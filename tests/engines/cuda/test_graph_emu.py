@@ -235,15 +235,22 @@ def test_red_an_address_of_an_arena_that_grew(monkeypatch: pytest.MonkeyPatch) -
 
 def test_red_diff_ends_1_at_the_first_replayed_key(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows are appended where they were when the step was recorded: exit status 1 and the key."""
-    real = graph.Graphs.steps
+    real, capture = graph.Graphs.steps, graph.Graphs._capture
+    recorded: dict[int, int] = {}  # positions
+
+    def noted(self: Any, tap: Any, pos: int, forward: Any) -> Any:
+        found = capture(self, tap, pos, forward)
+        recorded[id(found)] = pos
+        return found
 
     def stale(self: Any, rows: int, plan: Any, pos: int, forward: Any) -> Any:
         captured = self._found.get(self._kind(rows, plan))
         if captured is not None:
             decoder = _decoder_of(forward)
-            decoder.given[:1] = captured.pos
+            decoder.given[:1] = recorded[id(captured)]
         return real(self, rows, plan, pos, forward)
 
+    monkeypatch.setattr(graph.Graphs, "_capture", noted)
     monkeypatch.setattr(graph.Graphs, "steps", stale)
     # With the ref's prefill: its own would leave rows unwritten, and what lies there is chance.
     result = run_cli("diff", "--dut", "emu@graph=on", "--prefill", "ref", "--n", "3", "-q")
