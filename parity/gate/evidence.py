@@ -16,13 +16,14 @@ from parity.errors import InputError, NotRunError
 from parity.gate.equality import Problem, Seed
 from parity.gate.passes import now
 from parity.gate.running import Gate
-from parity.gate.settings import Settings, seed_of
+from parity.gate.settings import Settings
 from parity.gate.statistics import INTERVAL, TEST
 from parity.gate.summary import ALL
 from parity.gate.timing import WARM_UP
 from parity.gate.verdict import MARGIN, GateVerdict
 from parity.model.generator import prompt_tokens
 from parity.model.opening import source_of
+from parity.runs.run import Run
 from parity.runs.settings import PROMPT_LENGTH
 from parity.store import Entry, Store, check_name
 
@@ -113,15 +114,15 @@ def _problem(problem: Problem, gate: Gate, settings: Settings, asked: Asked) -> 
     weights = asked.weights or (None if source_of(model) else model.config.weights)
     words += [] if weights is None else ["--weights", weights]
     words += ["--seed", str(problem.seed)]
-    words += _given_prompt(settings, problem.seed)
+    # The seed that has a problem is the last one that ran.
+    words += _given_prompt(settings.runs[len(gate.seeds) - 1], problem.seed)
     words += ["--n", str(settings.runs[0].n), "--dump-prefill"]
     reproduce = shlex.join(words) if problem.singly else asked.command
     return {**asdict(problem), "reproduce": reproduce}
 
 
-def _given_prompt(settings: Settings, seed: int) -> list[str]:
-    """``--tokens 1,2,3`` of the seed's run, where its prompt is not the one that a run draws."""
-    run = next((one for one in settings.runs if seed_of(one.model) == seed), settings.runs[0])
+def _given_prompt(run: Run, seed: int) -> list[str]:
+    """``--tokens 1,2,3`` of a run whose prompt is not the one that ``seed`` draws."""
     drawn = tuple(prompt_tokens(seed, PROMPT_LENGTH, run.model.config.ids))
     return [] if run.prompt == drawn else ["--tokens", ",".join(map(str, run.prompt))]
 
