@@ -9,12 +9,15 @@ from importlib import import_module
 import numpy as np
 import pytest
 
+from parity.errors import ParityBug
 from parity.model.model import Around, Model, synthetic
 from parity.protocol import EngineSettings, Plan
 from parity.variants import EXCLUSIVE, VARIANTS, variant_mask
 from parity_cuda.emu.launch import KernelFault
 from parity_cuda.emu_backend import EmuBackend
 from parity_cuda.engine import EmuEngine
+from parity_cuda.fused import experts as launches
+from parity_cuda.ops import Ops
 from parity_cuda.sources import HASH, kernel_sources
 from tests.engines.cuda.graph_runs import all_fields
 from tests.engines.cuda.test_ops_emu import SCHEDULES
@@ -134,6 +137,17 @@ def test_of_many_experts_the_largest_are_guessed() -> None:
         shape = Shape(131, 10, 32, 64, kind)
         for guess in (True, False):
             assert compared(dut, replace(shape, guess=guess)) == (set(), False)
+
+
+@pytest.mark.parametrize(("guess", "mask"), [(True, "0x200"), (False, "0x0")])
+def test_red_a_guess_where_none_belongs(guess: bool, mask: str) -> None:
+    """A sum in a quick order may be a guess, never the router's tree; and the other way round."""
+    any_, router = np.zeros(1, np.float32), np.zeros((2, 32), np.float32)
+    routing = launches.Routing(any_, any_, any_, any_, any_ if guess else None)
+    with pytest.raises(ParityBug, match=f"^fused_route: guess {guess} under variants {mask}$"):
+        launches.route(
+            Ops(backend("ascending", 1)), routing, any_, any_, router, EPS, int(mask, 16)
+        )
 
 
 GUESS = ("topk.cuh", "if (at % 2 == 0 && e < experts && before < ranks) ids[(int)before] = e;")
