@@ -31,9 +31,9 @@ def switch(engine: str, options: Mapping[str, str], name: str, *, default: bool)
 
 
 def launches(fuse: bool, overlap: str = "") -> str:
-    """How steps of one row are launched, for the header."""
+    """How steps of one row are launched, for the header; attention overlaps either way."""
     how = "fused" if fuse else "op by op"
-    return f"{how}, {overlap}" if fuse and overlap else how
+    return f"{how}, {overlap}" if overlap else how
 
 
 def moves(plan: Plan | None) -> bool:

@@ -66,7 +66,8 @@ def test_launches_are_told_and_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Programmatic, "launch", counted)
     found = []
-    for options in ({}, {"overlap": "off"}, {"fuse": "off"}):
+    off = {"overlap": "off"}
+    for options in ({}, off, {"fuse": "off"}, {"fuse": "off", **off}):
         engine = engine_of(**options)
         engine.load(model_of("moe-tiny"), 8)
         launched.clear()
@@ -74,9 +75,10 @@ def test_launches_are_told_and_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
             engine.step(1)
         found.append((engine.describe()["launches"], bool(launched)))
     arch = int(CupyBackend(EngineSettings())._arch.removeprefix("sm_"))
-    wanted = "fused, overlapping" if arch >= 90 else f"fused, no overlap: sm_{arch} has none"
+    wanted = "overlapping" if arch >= 90 else f"no overlap: sm_{arch} has none"
     assert found == [
-        (wanted, arch >= 90),
+        (f"fused, {wanted}", arch >= 90),
         ("fused, no overlap: not asked for", False),
-        ("op by op", False),
+        (f"op by op, {wanted}", arch >= 90),  # attention's two launches
+        ("op by op, no overlap: not asked for", False),
     ]

@@ -39,6 +39,7 @@ PARTED = [
     ("h200_linear_bf16_k4096_m1", "h200_linear_bf16_k4096_m64"),
     ("h200_linear_f32_k4096_m1", "h200_linear_f32_k4096_m64"),
     ("h200_cublas_f32_k4096_m8", "h200_cublas_f32_k4096_m64"),
+    ("h200_cublas_bf16_k4096_m8", "h200_cublas_bf16_k4096_m64"),
     ("h200_linear_f32_k1024_m2", "h200_linear_f32_k1024_m16"),
     ("h200_attention_bf16_k1024_m1", "h200_attention_bf16_k1024_m8"),
     ("h200_sum_f32_k1024_m1", "h200_sum_f32_k1024_m4096"),
@@ -71,7 +72,7 @@ def test_red_the_order_of_another_batch_size_gives_other_bits(one: str, other: s
 
 
 def test_every_golden_file_is_canonical_and_small() -> None:
-    assert len(FILES) == 22
+    assert len(FILES) == 25
     assert [path.name for path in FILES if to_text(read_order(path)) != path.read_text()] == []
     assert sum(path.stat().st_size for path in FILES) < 300_000
 
