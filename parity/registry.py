@@ -6,7 +6,9 @@ import difflib
 import inspect
 import os
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib import import_module, metadata
 from typing import Any
 
@@ -47,6 +49,23 @@ def plugins(group: str) -> dict[str, Plugin]:
 
     Raises InputError for a name that two distributions offer: nobody could say which one ran.
     """
+    return dict(_scanned(group, _places()))
+
+
+def _places() -> tuple[tuple[str, int, int], ...]:
+    """What decides which packages are installed: the folders of ``sys.path`` as they are now."""
+    places = []
+    for name in sys.path:
+        with suppress(OSError):  # no such folder
+            status = os.stat(name or ".")
+            places.append((name, status.st_ino, status.st_mtime_ns))
+    return tuple(places)
+
+
+@lru_cache(maxsize=64)
+def _scanned(group: str, places: tuple[tuple[str, int, int], ...]) -> dict[str, Plugin]:
+    """``plugins`` in these places. All packages are read for it, so once and again only where a
+    place has changed."""
     found: dict[str, Plugin] = {}
     for point in metadata.entry_points(group=group):
         distribution = point.dist.name if point.dist else "unknown"

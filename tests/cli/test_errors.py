@@ -20,6 +20,7 @@ from parity.errors import InputError, NotRunError
 from parity_cuda import emu_backend
 from parity_cuda.emu.compiler import find_compiler
 from parity_cuda.sources import kernel_sources
+from tests.caches import own_cache
 from tests.cli.running import SHORT, faulty, said, written_dump
 from tests.cli_runner import run_cli
 
@@ -307,7 +308,7 @@ def test_red_kernel_that_does_not_compile(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(
         emu_backend, "kernel_sources", lambda: {**sources, "add.cu": "\n".join(lines)}
     )
-    monkeypatch.setenv("PARITY_CACHE", str(tmp_path))
+    own_cache(tmp_path / "cache", monkeypatch, "emu-objects", "numba")
     result = run_cli("diff", *SHORT, "--dut", "emu")
     assert (result.status, result.stdout) == (2, "")
     message, next_step = result.stderr.splitlines()[-2:]

@@ -33,7 +33,7 @@ def install(
 
 @pytest.fixture
 def nothing_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry.metadata, "entry_points", lambda group: [])
+    monkeypatch.setattr(registry, "_scanned", lambda group, places: {})
 
 
 def test_engine_of_another_distribution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,6 +42,18 @@ def test_engine_of_another_distribution(tmp_path: Path, monkeypatch: pytest.Monk
     assert registry.engine_class("acme") is engines_for_tests.Moved
     result = run_cli("diff", *SHORT, "--dut", "acme@key=t4_l1_x", "-q")
     assert (result.status, result.stdout.split(",")[0]) == (1, "diverged: t4_l1_x born here")
+
+
+def test_what_is_installed_meanwhile_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder was on the path before, and was looked into; and it is looked into again after."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert "acme" not in registry.plugins(ENGINES)
+    install(tmp_path, monkeypatch, "acme", f"acme = {FAULTY}:Moved")
+    assert registry.plugins(ENGINES)["acme"].distribution == "acme"
+    (tmp_path / "acme-1.0.dist-info").rename(tmp_path / "gone")
+    assert "acme" not in registry.plugins(ENGINES)
 
 
 @pytest.mark.parametrize(

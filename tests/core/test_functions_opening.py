@@ -181,7 +181,8 @@ def test_python_floats_are_rounded_once_and_said_to_be() -> None:
 
 def test_red_entry_point_without_the_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
     point = metadata.EntryPoint("half", "builtins:object", registry.FUNCTION_GROUP)
-    monkeypatch.setattr(registry.metadata, "entry_points", lambda group: [point])
+    half = registry.Plugin("half", "unknown", point)
+    monkeypatch.setattr(registry, "_scanned", lambda group, places: {"half": half})
     with pytest.raises(ParityBug, match="implementation half lacks name"):
         open_implementation("half")
 

@@ -32,6 +32,7 @@ from parity.model.rope import inv_freq
 from parity.protocol import EngineSettings, Plan, Step
 from parity_cpu import Engine as CpuEngine
 from parity_cuda import CudaEngine, EmuEngine
+from tests.caches import own_cache
 from tests.cli_runner import run_cli
 from tests.hf_folders import config_of, tensors_of, write_folder
 
@@ -116,7 +117,7 @@ def test_engines_have_the_same_digests_of_a_quantised_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, preset: str, kind: str, keys: int
 ) -> None:
     """Experts, a shared expert, both kinds of attention and a tied head as Q4_0 made at load."""
-    monkeypatch.setenv("PARITY_CACHE", str(tmp_path / "cache"))
+    own_cache(tmp_path / "cache", monkeypatch, "emu", "emu-objects", "numba")
     model = synthetic(preset, 7, "f32")
     tensors, config = tensors_of(model, kind), config_of(model.config, kind)
     if kind == QWEN3:

@@ -62,12 +62,14 @@ MODES: dict[str, tuple[str, ...]] = {
     # -fwrapv: integers wrap as on the device, whatever the optimiser could conclude.
     # --no-undefined: a function that is nowhere is named now, not when the module is loaded.
     "fast": ("-O2", "-fwrapv", "-Wl,--no-undefined"),
+    # -fno-var-tracking: a report names lines, not the values of variables, and to follow these
+    # takes g++ as long as all else, and far longer in some units.
     "asan": (
-        *("-O1", "-g", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all"),
+        *("-O1", "-g", "-fno-var-tracking", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all"),
         # The last one is no part of `undefined`: a cast out of range saturates on the device only.
         "-fsanitize=address,undefined,float-cast-overflow",
     ),
-    "tsan": ("-O1", "-g", "-fwrapv", "-fsanitize=thread"),
+    "tsan": ("-O1", "-g", "-fno-var-tracking", "-fwrapv", "-fsanitize=thread"),
 }
 _ERROR = re.compile(
     r"^(?P<file>[^\s:][^:\n]*):(?P<line>\d+):.*?\berror: (?P<text>.*)$", re.MULTILINE

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Collection, Mapping
+from functools import cache
 from pathlib import Path
 
 from parity.errors import NotRunError
@@ -96,7 +97,20 @@ def written_fmas(sources: Mapping[str, str]) -> tuple[set[str], set[str]]:
     return double, single
 
 
-COMPILERS: dict[str, Compile] = {"nvcc": by_nvcc, "nvrtc": by_nvrtc}
+def _once(by: Compile) -> Compile:
+    """``by``, with the kernels compiled once for each architecture and each set of flags: several
+    tests look at one text."""
+    known = cache(lambda texts, arch, flags: by(dict(texts), arch, flags))
+
+    def compiled(
+        sources: Mapping[str, str], arch: str, flags: Collection[str] = nvrtc.FLAGS
+    ) -> str:
+        return known(tuple(sorted(sources.items())), arch, tuple(sorted(flags)))
+
+    return compiled
+
+
+COMPILERS: dict[str, Compile] = {"nvcc": _once(by_nvcc), "nvrtc": _once(by_nvrtc)}
 
 
 def instructions(ptx: str) -> dict[str, list[str]]:

@@ -62,7 +62,7 @@ def compiled() -> ptx.Compile:
     """NVRTC; CI may not be without it."""
     if reason := ptx.missing("nvrtc"):
         lack(reason)
-    return ptx.by_nvrtc
+    return ptx.COMPILERS["nvrtc"]
 
 
 def allowed(sources: dict[str, str]) -> Table:

@@ -25,16 +25,17 @@ Load = Callable[..., EmuModule]
 
 @pytest.fixture(scope="session")
 def cache_base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A temporary folder to build into, never the user's cache; xdist's workers share it."""
+    """A temporary folder of the session; xdist's workers share it."""
     base = tmp_path_factory.getbasetemp()
     return (base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base) / "emu-cache"
 
 
 @pytest.fixture(scope="module", autouse=True)
-def own_cache(cache_base: Path) -> Iterator[None]:
-    """Built into that folder here alone: tests elsewhere would compile all they need anew."""
+def own_cache(builds: Builds) -> Iterator[None]:
+    """Built where the stress tests build, so that a unit is compiled for one of them alone; tests
+    elsewhere build into another folder."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PARITY_CACHE", str(cache_base))
+        patch.setenv("PARITY_CACHE", str(builds.kept))
         yield
 
 
