@@ -184,7 +184,7 @@ def attention(
 
     def make(ops: Ops, data: Data) -> tuple[Buffer, list[Callable[[], None]]]:
         out, scale = data.empty(count, n_q, hd), F(hd**-0.5)
-        scratch = data.empty(count, n_q, scratch_width(padded(keys)))
+        scratch = data.empty(count, n_q, scratch_width(padded(keys), hd, tier))
         pos = ops.backend.upload(np.array([ctx - 1], np.int32))
         if not int8:
             q = data.floats(count, n_q, hd)

@@ -19,7 +19,7 @@ from kernels import HYBRID, MOE, Data, copies, replayed
 from parity.protocol import EngineSettings
 from parity_cuda.cupy_backend import CupyBackend
 from parity_cuda.ops import Ops
-from parity_cuda.row_shapes import MOST_SIDE
+from parity_cuda.row_shapes import WARPS
 from parity_cuda.tuning import Tuning, keep_tuning, key
 
 TILES = (1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 32)
@@ -58,8 +58,8 @@ def choices(data: Data) -> Iterator[Choice]:
         for count in (1,) if (rows, cols) in together else (1, 2, 4, 8):
             x, out = data.floats(count, cols), data.empty(count, rows)
             args = (out, weights, x)
-            name = key("across" if count == 1 else "q4", rows, nb, count)
-            most = min(MOST_SIDE, -(-nb // 32)) if count == 1 else rows
+            name = key("across" if count == 1 else "warp", rows, nb, count)
+            most = WARPS if count == 1 else rows
             yield Choice(name, most, lambda ops, args=args: _q4(ops, *args))  # type: ignore[misc]
     for rows, cols in ROUTERS:
         matrices = [data.floats(rows, cols) for _ in range(8)]
@@ -89,8 +89,8 @@ def tune(backend: CupyBackend) -> dict[str, int]:
     kept = {}
     for choice in choices(Data(backend)):
         default = replayed(backend, choice.launches(Ops(backend)))
-        more = MANY_TILES if choice.name.startswith("q4 ") else ()
-        every_side = range(1, MOST_SIDE + 1)
+        more = MANY_TILES if choice.name.startswith("warp ") else ()
+        every_side = range(1, WARPS + 1)
         tried = every_side if choice.name.startswith("across ") else (*TILES, *more)
         tiles = [tile for tile in tried if tile <= choice.rows]
         times = {
