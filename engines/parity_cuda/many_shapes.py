@@ -1,121 +1,84 @@
-"""How the work of a projection of many rows is shared out: tiles, windows, threads, shared memory.
+"""How the work of a projection of many rows is shared out: blocks, warps, tiles, shared memory.
 
-Kernel: q4_rows.cuh. A choice moves work between blocks and threads and can change no bit.
+Kernel: q4_rows.cuh. A choice moves work between blocks and warps and can change no bit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 
 from parity.variants import variant_mask
 
-CHAIN = 4  # weight rows of a thread's chains
 LAUNCH_ROWS = 8  # most rows of inputs in one block
-GROUPS = {2: 4, 4: 4, 8: 3}  # weight rows of a thread (q4_group), by the rows it is compiled for
-MOST_SHARED = 227 * 1024  # bytes of an sm_90 multiprocessor's blocks together
-RESERVED = 1024  # bytes that each block takes beside what it asks for
-# threads, blocks at work at once on a multiprocessor, and what their work costs, as measured
-BLOCKS = ((384, 1, 1.0), (512, 1, 1.0), (256, 2, 1.02), (256, 1, 1.06))
-EMULATED = ((128, 1, 1.0),)  # where each thread is paid for
-WINDOW_COST = 0.15  # of a window, beside its sums: in rounds of all threads
-_FMA, _SPLIT = variant_mask(["fma"]), variant_mask(["split_k"])
+COMPILED = (2, 4, LAUNCH_ROWS)  # rows of inputs that the kernel is compiled for
+WARPS = 12  # of a block: what a multiprocessor's registers are enough for
+EMULATED_WARPS = 4  # where each thread is paid for
+MOST_SHARED = 226 * 1024  # bytes of a block of an sm_90 multiprocessor, less what kernels name
+WINDOW = 32  # blocks of columns: a lane each
+UNITS = 3  # of a warp, at least, from one barrier of its block to the next, where there is room
+_UNIT = 4  # q4_rows.cuh: MANY_ROWS
+_RING = 2 * _UNIT * WINDOW * (16 + 4)  # bytes: MANY_STAGES, MANY_STAGE_BYTES
+_STRIDE = WINDOW + 4  # floats: MANY_STRIDE
+_FMA, _SPLIT, _UNPAIRED, _ZERO = (
+    variant_mask([name]) for name in ("fma", "split_k", "unpaired", "zero_point")
+)
 
 
 @dataclass(frozen=True)
 class ManyShape:
-    """``blocks``: the grid's first axis; ``tile``: weight rows that a block takes at once;
-    ``window``: blocks of columns in shared memory; ``buffers``: windows whose sums are there."""
+    """``blocks``: the grid's first axis; ``m``: rows of inputs that the kernel is compiled for;
+    ``tile``: weight rows of a warp whose chains are kept at once; ``stock``: windows whose inputs
+    are brought at once."""
 
     blocks: int
     threads: int
     shared: int
-    tile: int
-    window: int
-    buffers: int
-
-
-@dataclass(frozen=True)
-class Work:
-    """What is shared out: ``m``: rows of inputs that the kernel is compiled for."""
-
-    rows: int
-    nb: int
     m: int
-    variants: int
-
-    def most_tile(self, threads: int) -> int:
-        """Rows whose chains the threads can run; with split_k four threads have one."""
-        return CHAIN * (threads // (self.m * (4 if self.variants & _SPLIT else 1)))
-
-    def groups(self, tile: int) -> int:
-        """Threads side by side that have one block of a tile."""
-        return -(-tile // GROUPS[self.m])
-
-    def shared(self, tile: int, window: int, buffers: int) -> int:
-        """Bytes that q4_rows.cuh lays out: weights, inputs, sums and with fma scales, halves."""
-        slots = self.groups(tile) * GROUPS[self.m]
-        high = -(-slots // CHAIN) * CHAIN
-        weights = 2 * slots * (window | 1) * 16
-        inputs = 2 * window * (32 * self.m + 4)
-        sums = buffers * window * high * (self.m + bool(self.variants & _FMA))
-        return weights + 4 * (inputs + sums + 2 * slots * ((window + 2) // 2 | 1))
-
-    def rounds(self, shape: ManyShape) -> float:
-        """Rounds of all threads that the busiest block makes."""
-        tiles = -(-self.rows // shape.tile)
-        groups, (whole, rest) = self.groups(shape.tile), divmod(self.nb, shape.window)
-        rounds = whole * -(-groups * shape.window // shape.threads)
-        rounds += -(-groups * rest // shape.threads)
-        return -(-tiles // shape.blocks) * (rounds + WINDOW_COST * -(-self.nb // shape.window))
+    tile: int
+    stock: int
 
 
-def compiled_rows(count: int) -> int:
-    """The rows of inputs that the kernel works on for ``count``."""
-    return next(each for each in GROUPS if each >= min(count, LAUNCH_ROWS))
+def compiled_rows(count: int, variants: int = 0) -> int:
+    """The rows of inputs that the kernel works on for ``count``. What is in no tier is compiled for
+    the most alone."""
+    given = variants & (_FMA | _UNPAIRED | _ZERO)
+    if given and not (given & _FMA and given & _ZERO):
+        return LAUNCH_ROWS
+    return next(each for each in COMPILED if each >= min(count, LAUNCH_ROWS))
 
 
-@lru_cache(maxsize=1024)
+def shared_bytes(m: int, variants: int, warps: int, tile: int, stock: int) -> int:
+    """What q4_rows.cuh lays out: inputs, with zero_point what is taken off the sums of their
+    windows; of each warp its weights, the sums of a unit, with fma scales, and what is kept of
+    chains."""
+    inputs = stock * WINDOW * (2 * (32 * m + 4) + m * bool(variants & _ZERO))
+    sums = _UNIT * (m + bool(variants & _FMA)) * _STRIDE
+    kept = tile * m * (4 if variants & _SPLIT else 1)
+    return 4 * inputs + warps * (_RING + 4 * (sums + kept))
+
+
 def many_shape(
-    rows: int, nb: int, count: int, variants: int, processors: int, tile: int = 0
+    rows: int, nb: int, count: int, variants: int, processors: int, each: int = 0
 ) -> ManyShape:
-    """``rows`` weight rows of ``nb`` blocks, ``count`` rows of inputs. ``tile``: as measured for a
-    device, 0 for the one that looks best."""
-    work = Work(rows, nb, compiled_rows(count), variants)
-    found: list[tuple[float, ManyShape]] = []
-    for threads, resident, price in BLOCKS if processors > 1 else EMULATED:
-        slots = processors * resident
-        tiles = [tile] if tile else _tiles(rows, slots)
-        for each in sorted({max(1, min(each, work.most_tile(threads), rows)) for each in tiles}):
-            for window in _windows(nb, threads, work.groups(each)):
-                shape = _sized(work, slots, threads, each, window, MOST_SHARED // resident)
-                if shape is not None:
-                    cost = work.rounds(shape) * threads * resident * price
-                    found.append((cost, shape))
-    return min(found, key=lambda pair: pair[0])[1]
+    """``rows`` weight rows of ``nb`` blocks, ``count`` rows of inputs. ``each``: weight rows of a
+    warp, as measured for a device, 0 for as few as all warps have."""
+    m = compiled_rows(count, variants)
+    blocks = min(processors, rows)
+    share = _over(rows, blocks)
+    most = WARPS if processors > 1 else EMULATED_WARPS
+    warps = min(most, share, _over(share, each) if each else most)
+    own = _over(share, warps)
+    none = shared_bytes(m, variants, warps, 0, 1)
+    room = (MOST_SHARED - none) // (shared_bytes(m, variants, warps, 1, 1) - none)
+    tile = _over(own, _over(own, room))
+    wanted = min(_over(nb, WINDOW), _over(UNITS, _over(tile, _UNIT)))
+    for stock in range(wanted, 0, -1):
+        shared = shared_bytes(m, variants, warps, tile, stock)
+        if shared <= MOST_SHARED:
+            break
+    return ManyShape(blocks, 32 * warps, shared, m, tile, stock)
 
 
-def _tiles(rows: int, slots: int) -> Iterator[int]:
-    """Those that give every slot as many rows as the others, in one, two or more turns."""
-    yield from (-(-rows // (slots * turns)) for turns in range(1, 2 + rows // (8 * slots)))
-    yield 8
-
-
-def _windows(nb: int, threads: int, groups: int) -> set[int]:
-    """Those that give whole rounds of the threads, or a row in equal parts; and one that fits."""
-    rounds = [max(1, turns * threads // (2 * groups)) for turns in (1, 2, 4, 6, 8, 10, 12, 16)]
-    most = {min(nb, each) for each in (*rounds, 4)}
-    return most | {-(-nb // -(-nb // each)) for each in most}
-
-
-def _sized(
-    work: Work, slots: int, threads: int, tile: int, window: int, room: int
-) -> ManyShape | None:
-    """The shape with two buffers of sums, or with one, or None where it does not fit."""
-    for buffers in (2, 1):
-        shared = work.shared(tile, window, buffers)
-        if shared <= room - RESERVED:
-            blocks = min(slots, -(-work.rows // tile))
-            return ManyShape(blocks, threads, shared, tile, window, buffers)
-    return None
+def _over(count: int, by: int) -> int:
+    """Rounded up."""
+    return -(-count // by)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from parity.errors import ParityBug
+from parity.variants import variant_mask
 from parity_cuda.backend import Backend, Buffer
 from parity_cuda.many_shapes import LAUNCH_ROWS
 from parity_cuda.row_shapes import fits_row
@@ -21,10 +22,13 @@ WARP = 32
 DIMS, TILE_KEYS, GROUPS, MAKERS = 32, 128, 3, 12  # attention.cuh
 KEY_ROW = 3 * (TILE_KEYS + 4) + 4  # floats of a KeyRow
 MOST_CHAINS, MOST_PARTS = 8, 2  # threads and shared memory of a block
-LONE_WARPS = 18  # of a block with one chain: it has a scheduler to itself
+APART, APART_WARPS = 1, 16  # of a block with so few chains: makers leave every fourth warp
 SCORE_KEYS, SCORE_WARPS, SCORE_ROWS = 32, 8, 8  # attention_scores.cuh
 SCORE_BLOCKS = 256  # of one KV head: more keys are taken in turn
+PART_WARPS, PART_BLOCKS = 8, 3  # attention_parts.cuh; blocks a processor has side by side
 COLUMNS = 16  # delta_step.cu
+SPLIT_KEYS = variant_mask(["split_keys"])
+_PART_SCORES = TILE_KEYS + TILE_KEYS // SCORE_KEYS  # of a part: the scores, a maximum for each 32
 
 
 def _blocks(count: int) -> int:
@@ -88,7 +92,7 @@ class Ops:
             return
         shape = self.tuning.q4(rows, nb, x.shape[0], variants)
         grid = (shape.blocks, -(-x.shape[0] // LAUNCH_ROWS))
-        args += [_int(shape.tile), _int(shape.window), _int(shape.buffers), _int(x.shape[0])]
+        args += [_int(n) for n in (shape.m, shape.tile, shape.stock, x.shape[0])]
         self.backend.launch("q4_matvec_rows", grid, shape.threads, args, shared=shape.shared)
 
     def f32_matvec(self, out: Buffer, w: Buffer, x: Buffer, variants: int) -> None:
@@ -154,10 +158,14 @@ class Ops:
         variants: int,
         scratch: Buffer,
     ) -> None:
-        """Contract 1.8. scratch: (M, n_q, at least scratch_width(pos + M)) f32, for the scores."""
-        given = [scratch, q, q_scale, k, k_scale, sm_scale, pos]
-        hd = q.shape[2]
-        self._scores("attention_int8_scores", given, q, k, scratch, hd + 16, hd)
+        """Contract 1.8. scratch: (M, n_q, at least scratch_width(pos + M, hd, variants)) f32."""
+        hd, (scores, sums) = q.shape[2], shared_out(scratch, q.shape[2], variants)
+        given = [scores, q, q_scale, k, k_scale, sm_scale, pos]
+        self._scores("attention_int8_scores", given, q, k, scores, hd + 16, hd)
+        if sums is not None:
+            values = [v, v_scale, pos, _int(variants)]
+            self._parts("attention_int8_split_keys", out, values, k, scores, sums)
+            return
         cached = [q, q_scale, k, k_scale, v, v_scale, sm_scale, pos, _int(variants)]
         self._chains("attention_int8", out, cached, k, scratch, 1)
 
@@ -173,9 +181,12 @@ class Ops:
         scratch: Buffer,
     ) -> None:
         """Contract 1.8, f32 form. scratch as above."""
-        given = [scratch, q, k, sm_scale, pos]
-        hd = q.shape[2]
-        self._scores("attention_f32_scores", given, q, k, scratch, 4 * (hd + 7), 4 * hd)
+        hd, (scores, sums) = q.shape[2], shared_out(scratch, q.shape[2], variants)
+        given = [scores, q, k, sm_scale, pos]
+        self._scores("attention_f32_scores", given, q, k, scores, 4 * (hd + 7), 4 * hd)
+        if sums is not None:
+            self._parts("attention_f32_split_keys", out, [v, pos, _int(variants)], k, scores, sums)
+            return
         self._chains("attention_f32", out, [q, k, v, sm_scale, pos, _int(variants)], k, scratch, 4)
 
     def _scores(
@@ -195,7 +206,8 @@ class Ops:
         blocks = min(_over(room, SCORE_KEYS), SCORE_BLOCKS)
         grid = (blocks, n_kv, _over(rows, SCORE_ROWS))
         sizes = [_int(rows), _int(wide), _int(heads), _int(hd)]
-        shared = SCORE_KEYS * key_bytes + SCORE_ROWS * heads // n_kv * (query_bytes + 4)
+        queries = min(rows, SCORE_ROWS) * heads // n_kv
+        shared = score_memory(queries, key_bytes, query_bytes)
         block = (WARP, SCORE_WARPS)
         self.backend.launch(kernel, grid, block, [*given, *sizes], shared=shared, overlap=True)
 
@@ -207,11 +219,28 @@ class Ops:
         rows, heads, hd = out.shape
         deal, every = chains(rows, heads, _over(hd, DIMS), self.tuning.processors)
         grid = (_over(_over(hd, DIMS), every), heads, _over(rows, deal))
-        warps = deal * every + 1 + MAKERS if deal * every > 1 else LONE_WARPS
+        warps = deal * every + 1 + MAKERS if deal * every > APART else APART_WARPS
         sizes = [_int(rows), _int(scratch.shape[2]), _int(_groups(heads, k)), _int(hd)]
         args = [out, *given, scratch, *sizes]
         shared = chain_memory(deal, every, width)
         self.backend.launch(kernel, grid, WARP * warps, args, shared=shared, overlap=True)
+
+    def _parts(
+        self, kernel: str, out: Buffer, given: list[Any], k: Buffer, scores: Buffer, sums: Buffer
+    ) -> None:
+        """Weights and sums of each part, then of the parts, over the scores of the launch before.
+        sums: (M, n_q, floats of all parts)."""
+        rows, heads, hd = out.shape
+        n_kv, slices, wide = _groups(heads, k), _over(hd, DIMS), scores.shape[2]
+        parts, group = sums.shape[2] // (hd + slices), heads // n_kv
+        side = _over(PART_BLOCKS * self.tuning.processors, n_kv * slices * rows)
+        grid = (min(parts, side), n_kv * slices, rows)
+        shared = 4 * (TILE_KEYS * DIMS + 2 * group * (TILE_KEYS + 4) + group)
+        sizes = [_int(n) for n in (wide, n_kv, heads, parts, hd)]
+        args = [sums, *given, scores, *sizes]
+        self.backend.launch(kernel, grid, WARP * PART_WARPS, args, shared=shared, overlap=True)
+        args = [out, sums, given[-2], *sizes[2:]]
+        self.backend.launch("attention_combine", (slices, heads, rows), WARP, args, overlap=True)
 
     def add(self, out: Buffer, a: Buffer, b: Buffer) -> None:
         """Contract 2, the residual."""
@@ -302,10 +331,10 @@ class Ops:
         self.backend.launch("split_gate", (_blocks(heads * hd), rows), THREADS, args)
 
     def sigmoid_gate(self, out: Buffer, x: Buffer, gate: Buffer, variants: int) -> None:
-        """Contract 3.1."""
+        """Contract 3.1. gate is not of the launch just before this one."""
         n = size(x)
         args = [out, x, gate, _int(variants), _int(n)]
-        self.backend.launch("sigmoid_gate", (_blocks(n),), THREADS, args)
+        self.backend.launch("sigmoid_gate", (_blocks(n),), THREADS, args, overlap=True)
 
     def silu_gate(self, out: Buffer, x: Buffer, z: Buffer, variants: int) -> None:
         """Contract 3.2."""
@@ -372,9 +401,29 @@ def _groups(heads: int, k: Buffer) -> int:
     return n_kv
 
 
-def scratch_width(keys: int) -> int:
-    """Floats of scratch for the scores of ``keys`` keys: each, and a maximum for each 32."""
+def scratch_width(keys: int, hd: int = 0, variants: int = 0) -> int:
+    """Floats of scratch for the scores of ``keys`` keys: each, and a maximum for each 32. With
+    split_keys of whole parts, and of each the sums of hd dimensions and, for each 32 of them, l."""
+    if variants & SPLIT_KEYS:
+        return _over(keys, TILE_KEYS) * (_PART_SCORES + hd + _over(hd, DIMS))
     return keys + _over(keys, SCORE_KEYS)
+
+
+def shared_out(scratch: Buffer, hd: int, variants: int) -> tuple[Buffer, Buffer | None]:
+    """Scratch for the scores and, with split_keys, for the sums of parts, each (M, n_q, floats)."""
+    if not variants & SPLIT_KEYS:
+        return scratch, None
+    rows, heads, width = scratch.shape
+    of_part = hd + _over(hd, DIMS)
+    parts, flat = width // (_PART_SCORES + of_part), scratch.reshape(-1)
+    border = rows * heads * parts * _PART_SCORES
+    sums = flat[border : border + rows * heads * parts * of_part]
+    return flat[:border].reshape(rows, heads, -1), sums.reshape(rows, heads, -1)
+
+
+def score_memory(queries: int, key_bytes: int, query_bytes: int) -> int:
+    """Bytes of shared memory of a block of scores."""
+    return SCORE_KEYS * key_bytes + 16 * (_over(queries * query_bytes, 16) + _over(queries, 4))
 
 
 def chains(rows: int, heads: int, parts: int, processors: int) -> tuple[int, int]:

@@ -105,8 +105,9 @@ def launcher(ops: Ops) -> Launch:
 
 @functools.cache
 def _arguments(op: str) -> tuple[str, ...]:
-    """Names of the arguments of a launch method."""
-    return tuple(inspect.signature(getattr(Ops, op)).parameters)[1:]
+    """Names of the arguments of a launch method, but for those by keyword alone."""
+    found = inspect.signature(getattr(Ops, op)).parameters.values()
+    return tuple(each.name for each in found if each.kind != each.KEYWORD_ONLY)[1:]
 
 
 def _added(names: Collection[str], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -115,10 +116,9 @@ def _added(names: Collection[str], given: Mapping[str, Any]) -> dict[str, Any]:
     if "pos" in names:
         added["pos"] = np.array([given["pos"]], np.int32)
     if "scratch" in names:
-        rows, heads = given["q"].shape[:2]
-        added["scratch"] = np.full(
-            (rows, heads, scratch_width(given["pos"] + rows)), np.nan, np.float32
-        )
+        rows, heads, hd = given["q"].shape
+        width = scratch_width(given["pos"] + rows, hd, given["variants"])
+        added["scratch"] = np.full((rows, heads, width), np.nan, np.float32)
     return added
 
 

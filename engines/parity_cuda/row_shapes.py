@@ -1,25 +1,27 @@
 """How the weight rows of a one-row projection are shared out: blocks, warps and shared memory.
 
-Kernels: q4_row.cuh, row_input.cuh, f32_row.cuh. A choice moves work between blocks and threads and
-can change no bit.
+Kernels: q4_row.cuh, row_plan.cuh, row_input.cuh, f32_row.cuh. A choice moves work between blocks
+and threads and can change no bit.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from parity.variants import variant_mask
 
 WARPS = 12  # of a block at most: what a multiprocessor's registers are enough for (q4_row.cuh)
-MOST_SIDE = 6  # warps of a side: more of them leave too few sides for the rows of a block
-SPREAD = 8  # rows of a warp from which it takes whole rows, the inputs' way to registers apart
-MOST_TILE = 64  # rows whose sums are kept at once; 32 where two of them make a third value
+SPREAD = 64  # rows of a warp from which it takes whole rows
+ALONE_TILE = 64  # rows whose sums a warp that is a side keeps at once
+MOST_TILE = 192  # the same of several warps
 MOST_SHARED = 226 * 1024  # bytes of a block of an sm_90 multiprocessor, less what kernels name
 F32_TILE = 8  # f32 rows of a block: their weights come in fast enough for the chains
 LANES = 32  # most of them
+EMU_WARPS = 2  # the emulator pays for every thread
 _BLOCK_BYTES = 4 * 36  # row_input.cuh: ROW_PAD
-_RING_BYTES = 4 * 2 * 32 * (16 + 4)  # q4_row.cuh: ROW_RING_BYTES
+_RING_BYTES = 2 * 4 * 32 * (16 + 2)  # q4_row.cuh: ROW_RING_BYTES
 _PRODUCT_BYTES = 2 * 4 * (512 + 4)  # f32_row.cuh: two windows of a row's products
 _FMA, _NORM_TREE = variant_mask(["fma"]), variant_mask(["norm_tree"])
 
@@ -42,7 +44,7 @@ class RowShape:
 
 def fits_row(nb: int) -> bool:
     """Whether a block of threads has room for rows of ``nb`` blocks of columns."""
-    return _room(nb, MOST_SIDE, 1, variants=_FMA) >= 4
+    return _room(nb, WARPS, 1, variants=_FMA) >= 4
 
 
 def q4_row_shape(
@@ -61,34 +63,31 @@ def q4_row_shape(
     units = -(-rows // unit)
     blocks = min(max(1, processors - taken), units)
     share = -(-units // blocks)  # of a block
-    across = min(across or _across(groups, share * unit), groups, MOST_SIDE)
-    # the emulator pays for every thread
-    sides = max(1, min(WARPS // across if processors > 1 else 1, share))
+    warps = WARPS if processors > 1 else EMU_WARPS
+    across = min(across or _across(share * unit, groups, warps), warps)
+    sides = max(1, min(warps // across if processors > 1 else 1, share))
     while sides > 1 and _room(nb, sides * across, sides, variants) < 2 * unit:
         sides -= 1
     own = unit * -(-share // sides)  # rows of a side
-    tile, tiles = _tile(own, _room(nb, sides * across, sides, variants), unit, across == 1)
+    tile, tiles = _tile(own, _room(nb, sides * across, sides, variants), unit, across)
     kept = tile * tiles
     shared = _fixed(nb, sides * across) + sides * kept * _row_bytes(nb, variants)
     return RowShape(blocks, 32 * sides * across, shared, tile, kept, across)
 
 
-def _across(groups: int, rows: int) -> int:
-    """Warps of a side, for a block of ``rows`` rows. The fewest of all warps' turns: a warp's turn
-    is its rows times its groups of columns. With rows enough a warp alone is a side: it waits for
-    nobody, and its inputs come to registers anew for many rows."""
-    if groups > 1 and rows >= SPREAD * WARPS and WARPS % groups:
+def _across(rows: int, groups: int, warps: int) -> int:
+    """Warps of a side, for a block of ``rows`` rows of ``groups`` times 32 blocks: all of them, so
+    that each has as many pairs of rows as the others; with very many rows a warp alone is a side:
+    it waits for nobody, and its inputs come to registers anew for many rows."""
+    if rows >= SPREAD * warps:
         return 1
-    return min(range(1, MOST_SIDE + 1), key=lambda across: (_turns(groups, rows, across), -across))
-
-
-def _turns(groups: int, rows: int, across: int) -> int:
-    return -(-rows // (WARPS // across)) * -(-groups // across)
+    return min(warps, rows * groups)
 
 
 def _row_bytes(nb: int, variants: int) -> int:
     """The sums of one row, and with fma its scales."""
-    return 4 * (-(-nb // 32) * 32 + 4) * (2 if variants & _FMA else 1)
+    whole = -(-nb // 32) * 32
+    return 4 * (whole + 4) + (2 * (whole + 8) if variants & _FMA else 0)
 
 
 def _fixed(nb: int, warps: int) -> int:
@@ -101,16 +100,16 @@ def _room(nb: int, warps: int, sides: int, variants: int) -> int:
     return (MOST_SHARED - _fixed(nb, warps)) // (sides * _row_bytes(nb, variants))
 
 
-def _tile(share: int, room: int, unit: int, alone: bool) -> tuple[int, int]:
-    """The tile for ``share`` rows of a side and how many are kept at once: all rows, or equal
-    parts, of which there is room for two, but one where a side is one warp; an even number of rows
-    of each matrix if there is room, as they go two by two."""
-    most, tiles = MOST_TILE // unit, 1 if alone else 2
+def _tile(share: int, room: int, unit: int, across: int) -> tuple[int, int]:
+    """The tile for ``share`` rows of a side and how many are kept at once: all rows, or parts, of
+    which there is room for two, but one where a side is one warp. Where there is room, a part has
+    four rows a step, and as many pairs of rows for every warp."""
+    most, tiles = (ALONE_TILE, 1) if across == 1 else (MOST_TILE, 2)
     if share <= min(most, room):
         return share, 1
-    most = max(unit, min(most, room // tiles) // (2 * unit) * (2 * unit))
-    parts = -(-share // most)
-    even = 2 * unit if most % (2 * unit) == 0 else unit
+    most = min(most, room // tiles)
+    even = next((n for n in (math.lcm(2 * across, 4 * unit), 2 * unit) if n <= most), unit)
+    parts = -(-share // max(even, most // even * even))
     return even * -(-share // (even * parts)), tiles
 
 

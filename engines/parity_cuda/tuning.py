@@ -21,7 +21,7 @@ from parity_cuda.row_shapes import RowShape, project_shape, q4_row_shape
 EXPERT_THREADS = 128  # expert_matvec.cu
 TOGETHER = 4  # rows that a block of expert_matvec works on at once
 MOST_TILE = 32  # weight rows of a block: a lane each in the chains
-MOST_KEPT = 256  # the same of many rows: a thread runs four chains (many_shapes.py)
+MOST_KEPT = 256  # of any choice
 F32_BLOCKS = 4  # by multiprocessor: what an f32 launch is cut into by default, if it has the rows
 EXPERT_BLOCKS = 32  # blocks that one expert is cut into by default, one a multiprocessor at most
 WARP = 32
@@ -54,7 +54,8 @@ class ManyF32:
 @dataclass(frozen=True)
 class Tuning:
     """``tiles``: weight rows of a block by ``kernel rows x columns x M``, as a device likes it; of
-    ``across``, which is one row in q4_matvec and fused_project, the warps that share a weight row.
+    ``warp``, which is q4_matvec_rows, weight rows of a warp; of ``across``, which is one row in
+    q4_matvec and fused_project, the warps that share a weight row.
     ``processors``: multiprocessors of the device, which the defaults spread the rows over."""
 
     tiles: Mapping[str, int] = field(default_factory=dict)
@@ -62,8 +63,8 @@ class Tuning:
 
     def q4(self, rows: int, nb: int, count: int, variants: int) -> ManyShape:
         """q4_matvec_rows for ``count`` rows."""
-        tile = self._chosen(key("q4", rows, nb, compiled_rows(count)))
-        return many_shape(rows, nb, count, variants, self.processors, tile)
+        each = self._chosen(key("warp", rows, nb, compiled_rows(count)))
+        return many_shape(rows, nb, count, variants, self.processors, each)
 
     def row(self, rows: int, nb: int, variants: int) -> RowShape:
         """q4_matvec of one row."""

@@ -43,7 +43,9 @@ def test_the_fast_tier_is_refused(tmp_path: Path, model: str) -> None:
     assert record["base"]["mask"] != record["candidate"]["mask"]
 
 
-@pytest.mark.parametrize("variant", ["fma", "two_pass", "libm_exp", "split_k", "div_by_inverse"])
+@pytest.mark.parametrize(
+    "variant", ["fma", "two_pass", "libm_exp", "split_k", "zero_point", "div_by_inverse"]
+)
 def test_a_variant_is_refused_where_it_acts(tmp_path: Path, variant: str) -> None:
     status, record = gate(tmp_path, "--engine", "cuda", "--fast", variant)
     assert (status, record["verdict"]) == (1, "refused")

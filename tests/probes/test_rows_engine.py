@@ -35,10 +35,10 @@ ATTENTION = {"attention_int8", "attention_f32", "attention_int8_scores", "attent
 DELTA = {"fused_delta_inputs", "fused_delta"}
 TOGETHER = {"q4_matvec_rows", "f32_matvec_rows", "expert_matvec", *ATTENTION, *DELTA}
 # What follows the count of rows by what is fastest: these of its arguments, and nothing else.
-SHAPED = {"q4_matvec_rows": ("tile", "window", "buffers")}
+SHAPED = {"q4_matvec_rows": ("m", "tile", "stock")}
 # Room for the inputs of a block's rows.
 STAGED = {"q4_matvec_rows", "f32_matvec_rows", "attention_int8", "attention_f32"}
-STAGED |= {"expert_matvec", *DELTA}
+STAGED |= {"attention_int8_scores", "attention_f32_scores", "expert_matvec", *DELTA}
 
 
 @pytest.fixture(params=ENGINES)

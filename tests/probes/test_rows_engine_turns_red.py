@@ -69,7 +69,7 @@ class Sticky(EmuEngine):
 
         def q4_matvec(out: Any, d: Any, qs: Any, x: Any, variants: int) -> None:
             shape = ops.tuning.q4(*d.shape, max(2, len(x)), variants)
-            last = (shape.tile, shape.window, shape.buffers, len(x))
+            last = (shape.m, shape.tile, shape.stock, len(x))
             sizes = [np.int32(value) for value in (variants, *d.shape, *last)]
             args, grid = [out, d, qs, x, *sizes], (shape.blocks, 1)
             ops.backend.launch("q4_matvec_rows", grid, shape.threads, args, shared=shape.shared)

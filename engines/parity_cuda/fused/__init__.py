@@ -21,7 +21,7 @@ are the pool's ``ores`` and ``x``.
 Launchers, free functions over ``parity_cuda.ops.Ops``, outputs first::
 
     project.project(ops, x, outs, variants, *, norm=None, act=None, total=None)
-    heads.heads(ops, kept, given, place, variants)
+    heads.heads_int8 / heads_f32(ops, ...)
     experts.route / gate_up / down(ops, ...)
     delta.*(ops, ...)
 

@@ -25,6 +25,20 @@ __device__ __forceinline__ void copy_16(void* to, const void* from) {
   *(float4*)to = *(const float4*)from;
 }
 
+// The same where it is `there`; else nothing is read, and zeros are put.
+__device__ __forceinline__ void copy_16_or_zeros(void* to, const void* from, bool there) {
+#ifndef __CUDA_EMU__
+#ifdef HARDWARE_COPY
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
+                   (unsigned)__cvta_generic_to_shared(to)),
+               "l"(from), "r"(there ? 16 : 0)
+               : "memory");
+  return;
+#endif
+#endif
+  *(float4*)to = there ? *(const float4*)from : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+}
+
 // 4 bytes.
 __device__ __forceinline__ void copy_4(float* to, const float* from) {
 #ifndef __CUDA_EMU__
@@ -37,6 +51,20 @@ __device__ __forceinline__ void copy_4(float* to, const float* from) {
 #endif
 #endif
   *to = *from;
+}
+
+// 8 bytes, both ends aligned to 8.
+__device__ __forceinline__ void copy_8(void* to, const void* from) {
+#ifndef __CUDA_EMU__
+#ifdef HARDWARE_COPY
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(
+                   (unsigned)__cvta_generic_to_shared(to)),
+               "l"(from)
+               : "memory");
+  return;
+#endif
+#endif
+  *(float2*)to = *(const float2*)from;
 }
 
 // 2 bytes at a multiple of 2: what is copied is the word of 4 that they stand in, which leaves them at

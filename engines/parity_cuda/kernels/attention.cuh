@@ -16,6 +16,9 @@
 // The exponentials of variants, kept out of the way of the exact tier's.
 __device__ __noinline__ float other_expf(float x, int variants) { return any_expf(x, variants); }
 
+// Of what is not finite: rare, so that its text stands apart.
+__device__ __noinline__ float odd_expf(float x) { return ucrt_expf(x); }
+
 __device__ __forceinline__ float weight_expf(float x, int variants) {
   return variants & (LIBM_EXP | EXP_VIA_DOUBLE) ? other_expf(x, variants) : ucrt_expf(x);
 }
@@ -53,27 +56,34 @@ __device__ __forceinline__ Weights online_softmax(float s, float earlier, float 
   // most chunks have no score above all before them: nothing to look for among their keys
   if (!first_is_nan && own > before) before = before_each(before, s);
   // step 2: running maximum, correction, weight; the first key by definition
-  const float top = s > before ? s : before;
-  // an infinite maximum has no correction of 1: inf - inf is a NaN
-  const bool odd = __fsub_rn(before, before) != 0.0f;
-  const float p = weight_expf(__fsub_rn(s, top), variants);
-  Weights made = {t < keys ? p : -0.0f, 1.0f, t < keys && t > 0 && (s > before || odd)};
-  if (t == 0) made.p = 1.0f;
-  if (made.moved) made.c = weight_expf(__fsub_rn(before, top), variants);
+  const bool rises = s > before;
+  const float top = rises ? s : before;
+  // one of the two is expf(0) = 1
+  const float e = weight_expf(__fsub_rn(rises ? before : s, top), variants);
+  Weights made = {rises ? 1.0f : e, rises ? e : 1.0f, rises};
+  // unless the maximum is not finite: inf - inf is a NaN
+  if (__fsub_rn(top, top) != 0.0f) {
+    const bool other = (variants & (LIBM_EXP | EXP_VIA_DOUBLE)) != 0;
+    const float own = __fsub_rn(s, top), past = __fsub_rn(before, top);
+    made.p = other ? other_expf(own, variants) : odd_expf(own);
+    made.c = other ? other_expf(past, variants) : odd_expf(past);
+    made.moved = true;
+  }
+  if (t == 0) made = {1.0f, 1.0f, false};
+  if (t >= keys) made = {-0.0f, 1.0f, false};
   return made;
 }
 
 // ---- chains
 
-__device__ __forceinline__ int piece_bits(uint4 moved, int piece) {
-  const unsigned low = piece < 2 ? moved.x : moved.y, high = piece < 6 ? moved.z : moved.w;
-  return (piece < 4 ? low : high) >> piece % 2 * 16 & 0xffff;
+// The bits of sixteen keys, a lane in eight.
+__device__ __forceinline__ unsigned moved_among(const float* row) {
+  return ((const unsigned short*)((const KeyRow*)row)->moved)[threadIdx.x % 8];
 }
 
-// Sixteen keys of which `left` are there, where a maximum may move. c = 1 multiplies exactly.
+// Sixteen keys of which `left` are there, where a maximum moves. c = 1 multiplies exactly.
 __device__ __forceinline__ float careful_sixteen(float acc, const Sixteen& x, const float* correction,
-                                                 int bits, int left) {
-  if (!bits && left >= 16) return add_sixteen(acc, x);
+                                                 int left) {
   Sixteen c;
   c.load(correction);
 #pragma unroll
@@ -84,10 +94,11 @@ __device__ __forceinline__ float careful_sixteen(float acc, const Sixteen& x, co
   return acc;
 }
 
-// x of an accumulator's chain of one row: the makers have multiplied. Places are counted in floats
-// from a tile's start.
+// x of an accumulator's chain of one row: the makers have multiplied. Past the last key x is -0.0,
+// which changes no sum. Places are counted in floats from a tile's start.
 struct MadeChain {
   typedef Sixteen Ahead;
+  static constexpr bool ENDS = false;
   int keys, values, row;
 
   __device__ MadeChain(const Job& job, int part, int r) {
@@ -95,10 +106,8 @@ struct MadeChain {
     values = job.values_at(part) + slot(threadIdx.x % 32) * 4;
     row = job.row_at(r);
   }
-  // A lane looks at one word, for no register that all lanes share: the vote comes later.
-  __device__ unsigned moved(const float* tile) const {
-    return ((const KeyRow*)(tile + row))->moved[threadIdx.x % 4];
-  }
+  // A lane looks at sixteen keys, for no register that all lanes share: the vote comes later.
+  __device__ unsigned moved(const float* tile) const { return moved_among(tile + row); }
 
   __device__ void load(Ahead& to, const float* tile, int piece) const {
 #pragma unroll
@@ -109,8 +118,10 @@ struct MadeChain {
   __device__ Sixteen made(const Ahead& from) const { return from; }
 };
 
-// The same of several rows, which share values: the factor times v.
+// The same of several rows, which share values: the factor times v. What only a later row sees may be
+// anything: it is left out.
 struct ProductChain {
+  static constexpr bool ENDS = true;
   struct Ahead {
     Sixteen value, factor;
   };
@@ -133,15 +144,19 @@ struct ProductChain {
 // no row has a key are left out.
 struct WeightChain {
   typedef Sixteen Ahead;
-  int keys, row;
+  static constexpr bool ENDS = false;
+  int keys, row, low, high;
 
   __device__ explicit WeightChain(const Job& job) {
     keys = (job.all_keys() + 15) / 16 * 16;
-    row = job.row_at(min((int)threadIdx.x % 32, job.rows - 1));
+    const int lane = threadIdx.x % 32;
+    row = job.row_at(min(lane, job.rows - 1));
+    low = job.row_at(min(lane / 8, job.rows - 1));
+    high = job.row_at(min(lane / 8 + 4, job.rows - 1));
   }
+  // Eight lanes look at a row, four rows at a time.
   __device__ unsigned moved(const float* tile) const {
-    const uint4 all = *(const uint4*)((const KeyRow*)(tile + row))->moved;
-    return all.x | all.y | all.z | all.w;
+    return moved_among(tile + low) | moved_among(tile + high);
   }
 
   __device__ void load(Ahead& to, const float* tile, int piece) const {
@@ -179,16 +194,22 @@ struct Walk {
     x = chain.made(ahead);
   }
 
-  __device__ __forceinline__ void add_careful(const float* tile, int left) {
+  // moved: each lane has looked at sixteen keys.
+  __device__ __forceinline__ void add_careful(const float* tile, unsigned moved, int left) {
     const KeyRow& row = *(const KeyRow*)(tile + chain.row);
-    const uint4 bits = *(const uint4*)row.moved;
     const int last = (min(TILE, max(left, 1)) - 1) / 16;  // piece
+    unsigned moves = __ballot_sync(0xffffffffu, moved);  // a bit a piece, of up to four rows
+    moves |= moves >> 16;
+    moves |= moves >> 8;
 #pragma unroll 1
-    for (int piece = 0; piece <= last; ++piece) {
+    for (int piece = 0; piece <= last; ++piece, left -= 16) {
       x = chain.made(ahead);
       chain.load(ahead, tile, min(piece + 1, last));
-      acc = careful_sixteen(acc, x, row.correction + piece * 16, piece_bits(bits, piece),
-                            left - piece * 16);
+      if (moves >> piece & 1 || (Chain::ENDS && left < 16)) {
+        acc = careful_sixteen(acc, x, row.correction + piece * 16, Chain::ENDS ? left : 16);
+      } else {
+        acc = add_sixteen(acc, x);
+      }
     }
     nothing_to_add();
   }
@@ -212,7 +233,7 @@ __device__ __forceinline__ float run_chain(const Chain& chain, const Job& job, i
     if (left >= TILE && !__any_sync(0xffffffffu, moved)) {
       walk.add_plain(tile);
     } else {
-      walk.add_careful(tile, left);
+      walk.add_careful(tile, moved, left);
     }
     before = group;
     group = group + 1 < TILE_GROUPS ? group + 1 : 0;
@@ -317,13 +338,14 @@ __device__ __forceinline__ void make_weights(const Inbox<Keys>& inbox, const Job
     const float s = inbox.scores(r)[lane], own = inbox.peaks(r)[31];
     const bool counts = lane % 16 < chunks_since(tile, warp);
     const float earlier = counts ? inbox.peaks(r)[lane % 16] : NO_SCORE;
-    const float scale = Keys::scaled() ? inbox.scales()[lane] : 1.0f;
+    const int seen = job.keys_of(r);
+    // past the last key the factor is -0.0
+    const float scale = Keys::scaled() && t < seen ? inbox.scales()[lane] : 1.0f;
     __syncwarp();
     if (more) {
       ask_scores(inbox, job, tile + TILE_GROUPS, warp, r);
       if (r + 1 == job.rows) ask_scales(inbox, job, keys, tile + TILE_GROUPS, warp);
     }
-    const int seen = job.keys_of(r);
     const Weights weights = job.known()
                                 ? known_softmax(s, best, r, t, seen, job.variants)
                                 : online_softmax(s, earlier, own, best, r, t, seen, job.variants);
@@ -374,11 +396,12 @@ __device__ __forceinline__ void make_tiles(const Keys& keys, const Job& job, int
 
 // ---- roles
 
-// Warps 0 .. chains - 1 have a chain each, the next l, the others make tiles. A single chain is alone
-// on its scheduler, which takes every fourth warp.
-__device__ __forceinline__ int maker_of(int warp, int chains) {
-  if (chains > 1) return warp - chains - 1;
-  return warp % 4 ? warp - 2 - (warp - 1) / 4 : -1;
+// In a launch with at most `most` chains a block: 0 .. most - 1 a chain, most l, then those that make
+// tiles; -1 nothing. Few chains have, with l's, a scheduler to themselves: it takes every fourth warp.
+__device__ __forceinline__ int role_of(int warp, int most) {
+  if (most > APART) return warp;
+  if (warp % 4) return most + warp - warp / 4;
+  return warp / 4 <= most ? warp / 4 : -1;
 }
 
 __device__ __forceinline__ void add_chain(float* out, const Job& job, int chain, int heads) {
@@ -415,33 +438,44 @@ __device__ __forceinline__ void add_weights(const Job& job) {
   barrier_sync(ALL_TOTALS, 32 * (job.chains() + 1));
 }
 
+template <bool WORDS, class Keys>
+__device__ __forceinline__ void play(float* out, const Keys& keys, const Job& job, int heads,
+                                     int most) {
+  const int role = role_of(threadIdx.x / 32, most), maker = role - most - 1;
+  if (maker >= 0 && maker < MAKERS) {
+    make_tiles<WORDS>(keys, job, maker / 4, maker % 4);
+    return;
+  }
+  wait_for_previous();
+  let_next_start();
+  if (role >= 0 && role < job.chains()) {
+    add_chain(out, job, role, heads);
+  } else if (role == most) {
+    add_weights(job);
+  }
+}
+
 // Grid (any, heads, any): the dimensions and the rows are dealt out evenly.
 template <class Keys>
 __device__ __forceinline__ void attend(float* out, const Keys& keys, const float* scratch, int pos,
                                        int count, int wide, int hd, int variants, float* memory) {
-  const int heads = gridDim.y, h = blockIdx.y, warp = threadIdx.x / 32;
+  const int heads = gridDim.y, h = blockIdx.y;
   const int deal = (count + gridDim.z - 1) / gridDim.z, first_row = blockIdx.z * deal;
   const int every = ((hd + DIMS - 1) / DIMS + gridDim.x - 1) / gridDim.x;
   const int first = blockIdx.x * every * DIMS;
   if (first_row >= count || first >= hd) return;
   const long long row = (long long)first_row * heads + h;
-  const Job job = {memory, scratch + row * wide, (long long)heads * wide, pos + first_row + 1,
-                   min(deal, count - first_row), min(every, (hd - first + DIMS - 1) / DIMS), first,
-                   hd, h / (heads / keys.n_kv), score_room(wide), variants};
-  const int maker = maker_of(warp, job.chains());
-  if (warp > job.chains() && maker >= 0 && maker < MAKERS) {
-    if (keys.by_words()) {
-      make_tiles<true>(keys, job, maker / 4, maker % 4);
-    } else {
-      make_tiles<false>(keys, job, maker / 4, maker % 4);
-    }
-    return;
-  }
-  wait_for_previous();
-  let_next_start();
-  if (warp < job.chains()) {
-    add_chain(out + row * hd, job, warp, heads);
-  } else if (warp == job.chains()) {
-    add_weights(job);
+  const int rows = min(deal, count - first_row);
+  const int parts = min(every, (hd - first + DIMS - 1) / DIMS);
+  Job job = {memory, scratch + row * wide, (long long)heads * wide, pos + first_row + 1, rows, parts,
+             first, hd, h / (heads / keys.n_kv), score_room(wide), variants};
+  out += row * hd;
+  if (!keys.by_words()) {
+    play<false>(out, keys, job, heads, deal * every);
+  } else if (deal != 1 || every != Keys::PARTS || parts != Keys::PARTS) {
+    play<true>(out, keys, job, heads, deal * every);
+  } else {  // compiled for it
+    job.rows = 1, job.parts = Keys::PARTS;
+    play<true>(out, keys, job, heads, Keys::PARTS);
   }
 }

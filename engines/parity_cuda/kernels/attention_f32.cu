@@ -3,25 +3,21 @@
 // rows by 8), block (32, 8) and dynamic shared memory for 32 keys of hd + 7 floats, 8 * n_q / n_kv
 // queries and a float for each; attention_f32 with grid (blocks of dimensions, n_q, blocks of rows)
 // and the memory of three tiles and of the makers. Row m sees keys 0 .. pos[0] + m, whatever the grid.
-#include "attention.cuh"
+#include "attention_parts.cuh"
 
-struct FloatKeys {
-  typedef float4 Raw;
-  const float *q, *k, *v;
+struct FloatScoreKeys {
+  const float *q, *k;
   float sm_scale;
   int n_kv, hd;
 
-  __device__ static constexpr bool scaled() { return false; }
   __device__ bool by_words() const { return hd % 4 == 0; }
   __device__ long long at(int t, int g) const { return (long long)t * n_kv + g; }
-
-  // ---- scores
   __device__ int stride() const { return 4 * ((hd + 3) / 4 * 4 + 4); }
   __device__ int row_bytes() const { return 4 * hd; }
   __device__ const char* query(long long row) const { return (const char*)(q + row * hd); }
   __device__ const char* key(int t, int g) const { return (const char*)(k + at(t, g) * hd); }
-  __device__ float query_scale(long long row) const { return 1.0f; }
-  __device__ float key_scale(int t, int g) const { return 1.0f; }
+  __device__ float query_scale(long long) const { return 1.0f; }
+  __device__ float key_scale(int, int) const { return 1.0f; }
 
   __device__ float score(const char* query, const char* key, float, float) const {
     const float *a = (const float*)query, *b = (const float*)key;
@@ -34,6 +30,18 @@ struct FloatKeys {
     }
     return __fmul_rn(dot, sm_scale);
   }
+};
+
+struct FloatKeys {
+  typedef float4 Raw;
+  static constexpr int PARTS = 2;  // of most blocks
+  const float *q, *k, *v;
+  float sm_scale;
+  int n_kv, hd;
+
+  __device__ static constexpr bool scaled() { return false; }
+  __device__ bool by_words() const { return hd % 4 == 0; }
+  __device__ long long at(int t, int g) const { return (long long)t * n_kv + g; }
 
   // ---- values
   __device__ const float* scale(int t, int g) const { return nullptr; }
@@ -59,7 +67,7 @@ struct FloatKeys {
 extern "C" __global__ void __launch_bounds__(256) attention_f32_scores(float* scratch, const float* q,
     const float* k, float sm_scale, const int* pos, int count, int wide, int heads, int hd) {
   extern __shared__ float shared[];
-  const FloatKeys keys = {q, k, nullptr, sm_scale, (int)gridDim.y, hd};
+  const FloatScoreKeys keys = {q, k, sm_scale, (int)gridDim.y, hd};
   attend_scores(scratch, keys, pos, count, wide, heads, (char*)shared);
 }
 
@@ -69,4 +77,12 @@ extern "C" __global__ void __launch_bounds__(672) attention_f32(float* out, cons
   extern __shared__ float tiles[];
   const FloatKeys keys = {q, k, v, sm_scale, n_kv, hd};
   attend(out, keys, scratch, pos[0], count, wide, hd, variants, tiles);
+}
+
+extern "C" __global__ void __launch_bounds__(256, 3) attention_f32_split_keys(float* sums, const float* v,
+    const int* pos, int variants, const float* scratch, int wide, int n_kv,
+    int heads, int parts, int hd) {
+  extern __shared__ float shared[];
+  const FloatKeys keys = {nullptr, nullptr, v, 0.0f, n_kv, hd};
+  attend_parts(PartSums{sums, heads, parts, hd}, keys, scratch, pos[0], wide, variants, shared);
 }

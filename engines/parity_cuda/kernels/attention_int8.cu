@@ -3,20 +3,16 @@
 // rows by 8), block (32, 8) and dynamic shared memory for 32 keys of hd + 16 bytes, 8 * n_q / n_kv
 // queries and their scales; attention_int8 with grid (blocks of dimensions, n_q, blocks of rows) and
 // the memory of three tiles and of the makers. Row m sees keys 0 .. pos[0] + m, whatever the grid.
-#include "attention.cuh"
+#include "attention_parts.cuh"
 
-struct Int8Keys {
-  typedef unsigned Raw;  // four values
-  const signed char *q, *k, *v;
-  const float *q_scale, *k_scale, *v_scale;
+struct Int8ScoreKeys {
+  const signed char *q, *k;
+  const float *q_scale, *k_scale;
   float sm_scale;
   int n_kv, hd;
 
-  __device__ static constexpr bool scaled() { return true; }
   __device__ bool by_words() const { return hd % 16 == 0; }
   __device__ long long at(int t, int g) const { return (long long)t * n_kv + g; }
-
-  // ---- scores
   __device__ int stride() const { return hd + 16; }
   __device__ int row_bytes() const { return hd; }
   __device__ const char* query(long long row) const { return (const char*)(q + row * hd); }
@@ -47,6 +43,19 @@ struct Int8Keys {
     const float scale = __fmul_rn(query_scale, key_scale);
     return __fmul_rn(__fmul_rn((float)dot(query, key), scale), sm_scale);
   }
+};
+
+struct Int8Keys {
+  typedef unsigned Raw;  // four values
+  static constexpr int PARTS = 1;  // of most blocks
+  const signed char *q, *k, *v;
+  const float *q_scale, *k_scale, *v_scale;
+  float sm_scale;
+  int n_kv, hd;
+
+  __device__ static constexpr bool scaled() { return true; }
+  __device__ bool by_words() const { return hd % 16 == 0; }
+  __device__ long long at(int t, int g) const { return (long long)t * n_kv + g; }
 
   // ---- values
   __device__ const float* scale(int t, int g) const { return v_scale + (t * n_kv + g); }
@@ -75,8 +84,7 @@ extern "C" __global__ void __launch_bounds__(256) attention_int8_scores(float* s
     const float* q_scale, const signed char* k, const float* k_scale, float sm_scale, const int* pos,
     int count, int wide, int heads, int hd) {
   extern __shared__ float shared[];
-  const int n_kv = gridDim.y;
-  const Int8Keys keys = {q, k, nullptr, q_scale, k_scale, nullptr, sm_scale, n_kv, hd};
+  const Int8ScoreKeys keys = {q, k, q_scale, k_scale, sm_scale, (int)gridDim.y, hd};
   attend_scores(scratch, keys, pos, count, wide, heads, (char*)shared);
 }
 
@@ -87,4 +95,12 @@ extern "C" __global__ void __launch_bounds__(672) attention_int8(float* out, con
   extern __shared__ float tiles[];
   const Int8Keys keys = {q, k, v, q_scale, k_scale, v_scale, sm_scale, n_kv, hd};
   attend(out, keys, scratch, pos[0], count, wide, hd, variants, tiles);
+}
+
+extern "C" __global__ void __launch_bounds__(256, 3) attention_int8_split_keys(float* sums, const signed char* v,
+    const float* v_scale, const int* pos, int variants, const float* scratch, int wide, int n_kv,
+    int heads, int parts, int hd) {
+  extern __shared__ float shared[];
+  const Int8Keys keys = {nullptr, nullptr, v, nullptr, nullptr, v_scale, 0.0f, n_kv, hd};
+  attend_parts(PartSums{sums, heads, parts, hd}, keys, scratch, pos[0], wide, variants, shared);
 }

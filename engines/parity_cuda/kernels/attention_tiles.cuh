@@ -9,6 +9,7 @@
 #define DIMS 32       // dimensions of a chain: a lane each
 #define TILE_GROUPS 3      // tiles at work
 #define MAKERS 12     // warps that make tiles, four a group; at most 16
+#define APART 1       // most chains of a block that share no scheduler with makers
 #define ROOM_TOTALS 8      // floats for l, one a row: a block has eight chains at most
 
 // Barriers by number, those of tiles one a group.
@@ -83,7 +84,7 @@ __device__ __forceinline__ int chunks_since(int tile, int warp) {
   return tile < TILE_GROUPS ? tile * 4 + warp : MAKERS;
 }
 
-// What is asked for lies there: keys that are not there are taken from the last.
+// What is asked for lies there: keys that are not there are taken from the last, their values are 0.
 template <class Keys>
 __device__ __forceinline__ void ask_scores(const Inbox<Keys>& to, const Job& job, int tile, int warp,
                                            int r) {
@@ -116,13 +117,16 @@ __device__ __forceinline__ void ask_values(const Inbox<Keys>& to, const Job& job
       const auto* from = keys.value(job.g, min(d + at * 4, job.hd - Box::PER_COPY * 4));
 #pragma unroll
       for (int i = 0; i < Box::COPIES; ++i) {
-        const int key = (i * 32 + lane) / Box::COPIES, t = min(begin + key, last);
-        copy_16(to.values(part) + Box::place(key) + at, from + (long long)t * keys.step());
+        const int key = (i * 32 + lane) / Box::COPIES, t = begin + key;
+        copy_16_or_zeros(to.values(part) + Box::place(key) + at,
+                         from + (size_t)(unsigned)min(t, last) * (unsigned)keys.step(), t <= last);
       }
     } else {
       for (int i = 0; i < 8; ++i) {
-        const int key = i * 4 + lane / 8, at = lane % 8;
-        to.values(part)[Box::place(key) + at] = keys.some(min(begin + key, last), job.g, d + at * 4);
+        const int key = i * 4 + lane / 8, at = lane % 8, t = begin + key;
+        typename Keys::Raw some = {};
+        if (t <= last) some = keys.some(t, job.g, d + at * 4);
+        to.values(part)[Box::place(key) + at] = some;
       }
     }
   }
@@ -135,20 +139,24 @@ template <class Keys>
 __device__ __forceinline__ void store_values(float* to, const typename Keys::Raw* raw,
                                              const float* factor, const Keys& keys, int warp) {
   const int lane = threadIdx.x % 32, d = lane % 8 * 4;
+  raw += lane;
+  if (factor) factor += lane / 8 * 4;
+  float* at[4];
+#pragma unroll
+  for (int e = 0; e < 4; ++e) at[e] = to + ((warp * 8 + lane / 8) * DIMS + slot(d + e)) * 4;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    const int four = i * 4 + lane / 8;
     float4 v[4], f = make_float4(1.0f, 1.0f, 1.0f, 1.0f);
-    if (factor) f = *(const float4*)(factor + four * 4);
+    if (factor) f = *(const float4*)(factor + i * 16);
 #pragma unroll
-    for (int e = 0; e < 4; ++e) v[e] = keys.widen(raw[(e * 8 + four) * 8 + lane % 8]);
+    for (int e = 0; e < 4; ++e) v[e] = keys.widen(raw[(e * 8 + i * 4) * 8]);
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       const float4 x = {__fmul_rn(f.x, ((const float*)&v[0])[e]),
                         __fmul_rn(f.y, ((const float*)&v[1])[e]),
                         __fmul_rn(f.z, ((const float*)&v[2])[e]),
                         __fmul_rn(f.w, ((const float*)&v[3])[e])};
-      *(float4*)(to + ((warp * 8 + four) * DIMS + slot(d + e)) * 4) = x;
+      *(float4*)(at[e] + i * 4 * DIMS * 4) = x;
     }
   }
 }

@@ -25,7 +25,7 @@ __device__ __forceinline__ void exact_rows(float* out, const float* rows, const 
   chain_rows(out, shared, x, count, hidden, stride, variants);
 }
 
-extern "C" __global__ void __launch_bounds__(256, 3) fused_experts(float* gate, float* up, float* act,
+extern "C" __global__ void __launch_bounds__(256, 2) fused_experts(float* gate, float* up, float* act,
     short* act16, float* act16_scale, float* rlogits, float* shared_logit, float* gs,
     const float* guess, const float* fnrm, const short* in16, const float* in16_scale,
     const unsigned short* gate_d, const unsigned char* gate_qs, const unsigned short* up_d,
@@ -54,12 +54,12 @@ extern "C" __global__ void __launch_bounds__(256, 3) fused_experts(float* gate, 
   const ActMatrices matrices = {gate_qs, up_qs, gate_d, up_d, inter, nb, variants};
   if (threadIdx.x < 4) prefetch_near(UCRT_EXP2 + 16 * threadIdx.x);
   wait_for_previous();
-  let_next_start();
   guess_experts(ids, keys, guess, experts, ranks);
   __syncthreads();
   const ActTile made(matrices, ids[rank], tile, input, scales, terms);
   auto work = made.work(blockDim.x / 32);
   work.start();  // of all that is waited for this takes longest
+  let_next_start();  // its weights come after these
   stage_int16(input, scales, in16, in16_scale, nb, threadIdx.x, blockDim.x);
   copy_commit();
   copy_wait<0>();

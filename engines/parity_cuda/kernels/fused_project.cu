@@ -1,7 +1,7 @@
 // fused_project: one float row, normed or not, times several matrices, and what is made of the products
 // element by element; see project.cuh. Contract 1.1, 1.3, 1.5, 1.9, 2 (the residual), 5.
-// A kernel each for fma and unpaired, so that none has registers or code of another: fused/project.py
-// picks the one of the mask.
+// A kernel each for fma and unpaired, and one for fma with zero_point, so that none has registers or code
+// of another: fused/project.py picks the one of the mask.
 #include "project.cuh"
 
 // Names an argument list must have.
@@ -66,4 +66,17 @@ extern "C" __global__ void __launch_bounds__(384, 1) fused_project_fma_unpaired(
   extern __shared__ float shared[];
   const Project p = PROJECT_GIVEN;
   project_block<FMA | UNPAIRED>(p, variants, shared);
+}
+
+extern "C" __global__ void __launch_bounds__(384, 1) fused_project_fma_zero_point(const float* x,
+    const float* norm_w, float* norm_out, float eps, float* made, const float* base, float* q4_out0,
+    const unsigned short* d0, const unsigned char* qs0, int q4_rows0, float* q4_out1,
+    const unsigned short* d1, const unsigned char* qs1, int q4_rows1, float* q4_out2,
+    const unsigned short* d2, const unsigned char* qs2, int q4_rows2, float* out0, const float* w0,
+    int rows0, float* out1, const float* w1, int rows1, float* out2, const float* w2, int rows2,
+    float* out3, const float* w3, int rows3, int uses, int variants, int cols, int f32_blocks,
+    int f32_tile, int tile, int kept, int across) {
+  extern __shared__ float shared[];
+  const Project p = PROJECT_GIVEN;
+  project_block<FMA | ZERO_POINT>(p, variants, shared);
 }

@@ -13,16 +13,10 @@
 // hidden padded to a power of two, in floats.
 __device__ __forceinline__ float any_row_root(const float* ores, float* part, float eps,
                                               int variants, int hidden) {
-  __shared__ float shared_tree_root[1];
   if (!(variants & NORM_TREE)) return row_root(ores, part, eps, variants, hidden);
-  const int left = halved_products(part, ores, ores, hidden);
+  const int left = halved_values(part, hidden, TreeProduct{ores, ores});
   __syncthreads();
-  if (threadIdx.x < 32) {
-    const float ss = warp_tree(part, left);
-    if (threadIdx.x == 0) shared_tree_root[0] = mean_root(ss, hidden, eps, variants);
-  }
-  __syncthreads();
-  return shared_tree_root[0];
+  return mean_root(warp_tree(part, left), hidden, eps, variants);  // each warp for itself
 }
 
 // A thread an element, a warp a block of 32.
@@ -66,10 +60,16 @@ extern "C" __global__ void __launch_bounds__(256) fused_route(float* fnrm, short
     guessed_rows(logits + first, shared, ores, x, part, tile, hidden, stride);
     return;
   }
+  copy_wait<0>();  // for the whole block: there is a barrier before the root
   const float r = any_row_root(ores, part, eps, variants, hidden);
-  copy_wait<0>();
-  __syncthreads();
-  for (int j = threadIdx.x; j < hidden; j += blockDim.x) x[j] = normed(ores[j], r, x[j]);
-  __syncthreads();
+  for (int from = threadIdx.x; from < hidden; from += ROUTE_HELD * blockDim.x) {
+    float held[ROUTE_HELD];
+    load_held(held, ores, from, hidden);
+#pragma unroll
+    for (int i = 0; i < ROUTE_HELD; ++i) {
+      const int j = from + i * blockDim.x;
+      if (j < hidden) x[j] = normed(held[i], r, x[j]);
+    }
+  }
   tree_rows(logits + first, shared, x, tile, hidden, stride);
 }

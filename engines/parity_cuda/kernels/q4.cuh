@@ -24,10 +24,29 @@ __device__ __forceinline__ float q4_scale(unsigned short bits) {
 #endif
 }
 
-// nibble - 8 of byte e of a word that has one nibble a byte: 2^23 + nibble by its bits, less
-// 2^23 + 8, both exact. A magic that is a literal costs one instruction more for each weight.
-__device__ __forceinline__ float q4_weight(unsigned nibbles, int e, unsigned magic) {
-  return __fsub_rn(__uint_as_float(__byte_perm(nibbles, magic, 0x7440 + e)), 8388616.0f);
+// Whether a block's weights are added one by one, and not in pairs.
+__device__ __forceinline__ constexpr bool q4_one_by_one(int variants) {
+  return (variants & (UNPAIRED | ZERO_POINT)) != 0;
+}
+
+// nibble - 8 of byte e of a word that has one nibble a byte, with zero_point the nibble: 2^23 + nibble
+// by its bits, less 2^23 and 8, all exact. A magic that is a literal costs one instruction more for each
+// weight.
+__device__ __forceinline__ float q4_weight(unsigned nibbles, int e, unsigned magic, int variants) {
+  const float less = variants & ZERO_POINT ? 8388608.0f : 8388616.0f;
+  return __fsub_rn(__uint_as_float(__byte_perm(nibbles, magic, 0x7440 + e)), less);
+}
+
+// What zero_point takes off the sum of a block: 8 times its 32 inputs, added ascending.
+__device__ __forceinline__ float q4_eight_inputs(const float* x) {
+  float total = 0.0f;
+#pragma unroll
+  for (int j = 0; j < 32; j += 4) {
+    const float4 four = *(const float4*)(x + j);
+    total = __fadd_rn(__fadd_rn(total, four.x), four.y);
+    total = __fadd_rn(__fadd_rn(total, four.z), four.w);
+  }
+  return __fmul_rn(total, 8.0f);
 }
 
 // Four bytes of each of R rows, times the inputs of M rows: adds to the block sums s.
@@ -41,8 +60,8 @@ __device__ __forceinline__ void q4_pairs(float (&s)[R][M], const unsigned (&byte
   for (int r = 0; r < R; ++r)
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
-      low[r][e] = q4_weight(bytes[r] & 0x0f0f0f0fu, e, magic);
-      high[r][e] = q4_weight(bytes[r] >> 4 & 0x0f0f0f0fu, e, magic);
+      low[r][e] = q4_weight(bytes[r] & 0x0f0f0f0fu, e, magic, variants);
+      high[r][e] = q4_weight(bytes[r] >> 4 & 0x0f0f0f0fu, e, magic, variants);
     }
   // step 1: pairs (e, e + 16), ascending
 #pragma unroll
@@ -68,7 +87,7 @@ __device__ __forceinline__ void q4_singles(float (&s)[R][M], const unsigned (&ni
 #pragma unroll
   for (int r = 0; r < R; ++r)
 #pragma unroll
-    for (int e = 0; e < 4; ++e) w[r][e] = q4_weight(nibbles[r], e, magic);
+    for (int e = 0; e < 4; ++e) w[r][e] = q4_weight(nibbles[r], e, magic, variants);
 #pragma unroll
   for (int m = 0; m < M; ++m) {
     const float4 x0 = *(const float4*)(x + m * stride);
@@ -81,11 +100,11 @@ __device__ __forceinline__ void q4_singles(float (&s)[R][M], const unsigned (&ni
 }
 
 // Block sums of contract 1.3 of R rows for M rows of inputs, with fma (the pair's first product
-// fused) or unpaired (strictly 0 .. 31) as FIXED says.
+// fused), unpaired (strictly 0 .. 31) and zero_point as FIXED says.
 template <int R, int M, int FIXED>
 __device__ __forceinline__ void q4_blocks(float (&s)[R][M], uint4 (&qs)[R], const float* x,
                                           int stride, unsigned magic) {
-  constexpr int UNROLL = R * M > 4 || FIXED ? 1 : 4, PASSES = FIXED & UNPAIRED ? 2 : 1;
+  constexpr int UNROLL = R * M > 4 || FIXED ? 1 : 4, PASSES = q4_one_by_one(FIXED) ? 2 : 1;
 #pragma unroll
   for (int r = 0; r < R; ++r)
 #pragma unroll
@@ -99,13 +118,20 @@ __device__ __forceinline__ void q4_blocks(float (&s)[R][M], uint4 (&qs)[R], cons
         bytes[r] = qs[r].x;
         qs[r] = make_uint4(qs[r].y, qs[r].z, qs[r].w, qs[r].x);
       }
-      if (FIXED & UNPAIRED) {
+      if (q4_one_by_one(FIXED)) {
 #pragma unroll
         for (int r = 0; r < R; ++r) bytes[r] = bytes[r] >> 4 * pass & 0x0f0f0f0fu;
         q4_singles<R, M>(s, bytes, x + 16 * pass + 4 * word, stride, magic, FIXED);
       } else {
         q4_pairs<R, M>(s, bytes, x + 4 * word, stride, magic, FIXED);
       }
+    }
+  if (FIXED & ZERO_POINT)
+#pragma unroll
+    for (int m = 0; m < M; ++m) {
+      const float eight = q4_eight_inputs(x + m * stride);
+#pragma unroll
+      for (int r = 0; r < R; ++r) s[r][m] = __fsub_rn(s[r][m], eight);
     }
 }
 

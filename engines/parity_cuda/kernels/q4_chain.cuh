@@ -2,10 +2,24 @@
 // A chain is one thread's; see chain.cuh.
 #pragma once
 #include "chain.cuh"
+#include "q4.cuh"
 
 // Floats from the sums of one row to the next: 16-byte loads of a warp, a lane a row, meet no bank
 // twice.
 __device__ __forceinline__ int q4_chain_stride(int nb) { return (nb + 31) / 32 * 32 + 4; }
+
+// The same of scales as they are stored, in f16: 16-byte loads of a warp meet no bank twice.
+__device__ __forceinline__ int q4_scale_stride(int nb) { return (nb + 31) / 32 * 32 + 8; }
+
+// Sixteen scales.
+__device__ __forceinline__ void load_scales(Sixteen& d, const unsigned short* from) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const uint2 four = ((const uint2*)from)[i];
+    d.four[i] = make_float4(q4_scale(four.x & 0xffffu), q4_scale(four.x >> 16),
+                            q4_scale(four.y & 0xffffu), q4_scale(four.y >> 16));
+  }
+}
 
 __device__ __forceinline__ void split_sixteen(float (&part)[4], const Sixteen& x) {
 #pragma unroll
@@ -30,13 +44,13 @@ __device__ __forceinline__ void split_fused_sixteen(float (&part)[4], const Sixt
 
 // split_k: block b adds to partial b mod 4, the four partials ascending. scales: read with fma alone.
 template <int FIXED>
-__device__ __forceinline__ float q4_split_chain(const float* sums, const float* scales, int nb) {
+__device__ __forceinline__ float q4_split_chain(const float* sums, const unsigned short* scales, int nb) {
   float part[4] = {0.0f, 0.0f, 0.0f, 0.0f};
   const int whole = nb / 16 * 16;
   Sixteen next, d;
   if (whole > 0) {
     next.load(sums);
-    if (FIXED & FMA) d.load(scales);
+    if (FIXED & FMA) load_scales(d, scales);
   }
 #pragma unroll 2
   for (int b = 0; b < whole; b += 16) {
@@ -44,7 +58,7 @@ __device__ __forceinline__ float q4_split_chain(const float* sums, const float* 
     const int ahead = min(b + 16, whole - 16);
     next.load(sums + ahead);
     if (FIXED & FMA) {
-      d.load(scales + ahead);
+      load_scales(d, scales + ahead);
       split_fused_sixteen(part, d_now, now);
     } else {
       split_sixteen(part, now);
@@ -54,7 +68,7 @@ __device__ __forceinline__ float q4_split_chain(const float* sums, const float* 
 #pragma unroll
     for (int i = 0; i < 4; ++i)
       if (b + i < nb)
-        part[i] = FIXED & FMA ? __fmaf_rn(scales[b + i], sums[b + i], part[i])
+        part[i] = FIXED & FMA ? __fmaf_rn(q4_scale(scales[b + i]), sums[b + i], part[i])
                               : __fadd_rn(part[i], sums[b + i]);
   float acc = 0.0f;
 #pragma unroll
@@ -62,11 +76,28 @@ __device__ __forceinline__ float q4_split_chain(const float* sums, const float* 
   return acc;
 }
 
+// With fma, which multiplies by the scales here.
+__device__ __forceinline__ float q4_fused_chain(const float* sums, const unsigned short* scales, int nb) {
+  const int whole = nb / 16 * 16;
+  float acc = 0.0f;
+  Sixteen next, d;
+  if (whole > 0) next.load(sums), load_scales(d, scales);
+#pragma unroll 2
+  for (int b = 0; b < whole; b += 16) {
+    const Sixteen now = next, d_now = d;
+    const int ahead = min(b + 16, whole - 16);
+    next.load(sums + ahead), load_scales(d, scales + ahead);
+    acc = fused_sixteen(acc, d_now, now);
+  }
+  for (int b = whole; b < nb; ++b) acc = __fmaf_rn(q4_scale(scales[b]), sums[b], acc);
+  return acc;
+}
+
 // acc = acc + d * s, blocks ascending; sums: the products d * s, or s where an fma multiplies here.
 template <int FIXED>
-__device__ __forceinline__ float q4_whole_chain(const float* sums, const float* scales, int nb,
-                                                int variants) {
+__device__ __forceinline__ float q4_whole_chain(const float* sums, const unsigned short* scales,
+                                                int nb, int variants) {
   if (variants & SPLIT_K) return q4_split_chain<FIXED>(sums, scales, nb);
-  if (FIXED & FMA) return chain_dot<FMA>(scales, sums, nb, 0.0f);
+  if (FIXED & FMA) return q4_fused_chain(sums, scales, nb);
   return chain_sum(sums, nb, 0.0f);
 }

@@ -19,7 +19,13 @@ extern "C" __global__ void __launch_bounds__(384, 1) q4_matvec(float* out, const
   const RowPlan<1> plan = {{{out, d, qs, rows}}, {nullptr, nullptr, x}, nb, from, to, tile, kept,
                            across, false};
   // step 2: d * s, blocks ascending
-  if (!(variants & (FMA | UNPAIRED))) {
+  if (variants & ZERO_POINT) {
+    if (variants & FMA) {
+      q4_matvec_variants<ZERO_POINT | FMA>(plan, x, variants, shared);
+    } else {
+      q4_matvec_variants<ZERO_POINT>(plan, x, variants, shared);
+    }
+  } else if (!(variants & (FMA | UNPAIRED))) {
     row_plain<1, 0>(plan, x, shared, variants);
   } else if (!(variants & UNPAIRED)) {
     q4_matvec_variants<FMA>(plan, x, variants, shared);

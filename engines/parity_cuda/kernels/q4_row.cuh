@@ -2,9 +2,10 @@
 //
 // The warps of a block of threads stand in sides. A side owns whole weight rows and shares nothing with
 // the others but the inputs: it waits for its own warps alone, for nobody where it is one warp. A warp
-// of it holds 32 blocks of inputs, a lane one, and goes through the rows two at a time, so that two
-// chains of additions are in flight; where a row has more blocks than the side has lanes, it goes
-// through the tile again with the next ones. It leaves the sum of each block in shared memory, where one
+// of it holds 32 blocks of inputs, a lane one, and goes through rows four at a time, so that four chains
+// of additions are in flight. What is shared out among the warps of a side are its rows times its groups
+// of 32 blocks, group by group: whatever their numbers, each warp has the same number of pairs of rows
+// within one, and seldom takes other inputs. It leaves the sum of each block in shared memory, where one
 // lane a row runs the chain over blocks. Which warp makes a sum cannot change it, and a chain belongs to
 // one lane: neither the grid, nor the tile, nor the sides can change a bit.
 //
@@ -14,23 +15,38 @@
 // contract's product is. 2^149 is too much for a float: all of it is done 2^-40 smaller, which is exact
 // as long as every input is 0 or between LEAST and MOST, since then no product is subnormal, and a sum
 // that is, is exact. Blocks with any other input (NaN too) go through q4_blocks instead.
+//
+// That holds for chains of fma, and for zero_point, too. Every input is a multiple of 2^-109, the last
+// bit of LEAST = 2^-86; so is every n * x, and every sum of them, be it rounded: to a multiple of its own
+// last bit, or, where that lies below 2^-109, not at all. Times 2^-40 they are multiples of 2^-149, which
+// all floats hold that are subnormal: where the smaller sum is one, neither it nor the larger one, a
+// multiple of 2^-109 below 2^-86, is rounded; elsewhere both have 24 bits and are rounded alike. X, the
+// sum of inputs, is made times -8 * 2^-40: a multiple of 2^-146. Nothing is too large either: 32 * 15 *
+// MOST is 2^35, and MOST times 2^101 is a float.
 #pragma once
-#include "barriers.cuh"
 #include "q4.cuh"
 #include "q4_chain.cuh"
 #include "row_input.cuh"
+#include "row_plan.cuh"
 
-#define ROW_RING 4  // pairs of weight rows of a warp, of which one is multiplied
-#define ROW_BYTES (2 * 32 * (16 + 4))  // of a pair: 32 blocks a row, each with a word for its scale
+#define ROW_RING 2  // steps of a warp that there is room for, of which one is multiplied
+#define ROW_STEP 4  // rows that are multiplied at once
+#define ROW_SLAB 512  // bytes of the weights of 32 blocks of a row
+#define ROW_BYTES (ROW_STEP * (ROW_SLAB + 64))  // of a step: the weights of its rows, then their scales
 #define ROW_RING_BYTES (ROW_RING * ROW_BYTES)
 
 // The inputs of a lane: times 2^(149 - p - 40), where p is the bit that their weight stands at, and
-// times -8 * 2^-40. The bytes of a word stand at 8 and 16: as they are, or the outer ones brought there.
+// times -8 * 2^-40; with zero_point the ascending sum of the latter. The bytes of a word stand at 8 and
+// 16: as they are, or the outer ones brought there.
+template <int FIXED>
 struct RowInputs {
-  float scaled[32], eight[32];
+  float scaled[32], eight[FIXED & ZERO_POINT ? 1 : 32];
+
+  __device__ __forceinline__ float minus8(int j) const { return eight[FIXED & ZERO_POINT ? 0 : j]; }
 
   // x: 32 floats at a multiple of 16 bytes.
   __device__ __forceinline__ void take(const float* x) {
+    float sum = -0.0f;
 #pragma unroll
     for (int j = 0; j < 32; j += 4) {
       const float4 four = *(const float4*)(x + j);
@@ -39,25 +55,30 @@ struct RowInputs {
       for (int i = 0; i < 4; ++i) {
         const float low = i < 2 ? 2.535301200456459e30f : 9.903520314283042e27f;  // 2^101, 2^93
         scaled[j + i] = __fmul_rn(v[i], j < 16 ? low : low / 16.0f);
-        eight[j + i] = __fmul_rn(v[i], -7.275957614183426e-12f);  // -2^-37
+        const float less = __fmul_rn(v[i], -7.275957614183426e-12f);  // -2^-37
+        sum = __fadd_rn(sum, less);
+        if (!(FIXED & ZERO_POINT)) eight[(j + i) % (FIXED & ZERO_POINT ? 1 : 32)] = less;
       }
     }
+    if (FIXED & ZERO_POINT) eight[0] = sum;
   }
 };
 
-// The sums of contract 1.3 of a block in each of R rows, times 2^-40.
+// The sums of contract 1.3 of a block in each of R rows, times 2^-40. The first addition, to +0, is left
+// out: that a zero may have another sign then is not seen in any acc + d * s. An fma adds to +0 all the
+// same: there it is seen where acc is a -0 that a sum vanished to.
 template <int FIXED, int R>
 __device__ __forceinline__ void row_block(float (&sums)[R], const uint4 (&qs)[R],
-                                          const RowInputs& x) {
+                                          const RowInputs<FIXED>& x) {
+  constexpr bool SINGLES = (FIXED & (UNPAIRED | ZERO_POINT)) != 0, FUSED = (FIXED & FMA) != 0;
 #pragma unroll
-  for (int r = 0; r < R; ++r) sums[r] = 0.0f;
-#pragma unroll
-  for (int pass = 0; pass < (FIXED & UNPAIRED ? 2 : 1); ++pass)
+  for (int pass = 0; pass < (SINGLES ? 2 : 1); ++pass)
 #pragma unroll
     for (int e = 0; e < 16; ++e)
 #pragma unroll
       for (int r = 0; r < R; ++r) {
         float& s = sums[r];
+        const bool begins = pass == 0 && e == 0;
         const unsigned word[4] = {qs[r].x, qs[r].y, qs[r].z, qs[r].w};
         const int i = e % 4, p = i < 2 ? 8 : 16;
         const unsigned from = i % 3 == 0 ? __byte_perm(word[e / 4], 0, 0x4304) : word[e / 4];
@@ -65,185 +86,163 @@ __device__ __forceinline__ void row_block(float (&sums)[R], const uint4 (&qs)[R]
         const float high = __uint_as_float(from & 0xf0u << p);
         // the floats of 8 at the same bits
         const float eight = __uint_as_float(8u << p), eight_high = __uint_as_float(0x80u << p);
-        if (FIXED & UNPAIRED) {
-          const float w = pass ? high : low;
+        if (SINGLES) {
           const int j = e + 16 * pass;
-          s = FIXED & FMA ? __fmaf_rn(__fsub_rn(w, pass ? eight_high : eight), x.scaled[j], s)
-                          : __fadd_rn(s, __fmaf_rn(w, x.scaled[j], x.eight[j]));
+          const float n = pass ? high : low, v = x.scaled[j];
+          const float w = FIXED & ZERO_POINT ? n : __fsub_rn(n, pass ? eight_high : eight);
+          if (FUSED) {
+            s = __fmaf_rn(w, v, begins ? 0.0f : s);
+          } else {
+            const float made = FIXED & ZERO_POINT ? __fmul_rn(w, v) : __fmaf_rn(n, v, x.minus8(j));
+            s = begins ? made : __fadd_rn(s, made);
+          }
           continue;
         }
-        const float second = __fmaf_rn(high, x.scaled[e + 16], x.eight[e + 16]);
-        s = __fadd_rn(s, FIXED & FMA ? __fmaf_rn(__fsub_rn(low, eight), x.scaled[e], second)
-                                     : __fadd_rn(__fmaf_rn(low, x.scaled[e], x.eight[e]), second));
+        const float second = __fmaf_rn(high, x.scaled[e + 16], x.minus8(e + 16));
+        const float made = FUSED ? __fmaf_rn(__fsub_rn(low, eight), x.scaled[e], second)
+                                 : __fadd_rn(__fmaf_rn(low, x.scaled[e], x.minus8(e)), second);
+        s = begins ? made : __fadd_rn(s, made);
       }
+  if (FIXED & ZERO_POINT)
+#pragma unroll
+    for (int r = 0; r < R; ++r) sums[r] = __fadd_rn(sums[r], x.minus8(0));
 }
 
-struct RowMatrix {
-  float* out;
-  const unsigned short* d;
-  const unsigned char* qs;
-  int rows;
-};
-
-// What is made of the outputs: act, swiglu of two matrices row by row; total, one matrix and base.
-struct RowEnd {
-  float *act, *total;
-  const float* base;
-};
-
-// The work of a side: rows from .. to, counted over all matrices, in tiles of `tile` rows whose sums are
-// made at once. kept: rows that there is room for: one tile, or where several warps have more than one,
-// two. `pairs`: the first half of a tile is of matrix 0, the second the same rows of matrix 1. across:
-// its warps. Columns are taken in windows of `across` groups of 32 blocks.
-template <int N>
-struct RowPlan {
-  RowMatrix matrix[N];
-  RowEnd end;
-  int nb, from, to, tile, kept, across;
-  bool pairs;
-
-  __device__ __forceinline__ int groups() const { return (nb + 31) / 32; }
-  __device__ __forceinline__ int height(int first) const { return min(tile, to - first); }
-
-  // The matrix of a row of the tile that begins at `first`, and the row's number in it. end_of: where
-  // the rows behind it stop being of this tile or matrix.
-  __device__ __forceinline__ RowMatrix find(int first, int& row, int& end_of) const {
-    RowMatrix found = matrix[0];
-    end_of = first + height(first);
-    if (pairs) {
-      const int half = height(first) / 2, at = row - first;
-      if (at >= half) found = matrix[N > 1 ? 1 : 0];
-      if (at < half) end_of = first + half;
-      row = first / 2 + (at < half ? at : at - half);
-      return found;
-    }
-    int base = 0, next = matrix[0].rows;
-#pragma unroll
-    for (int i = 1; i < N; ++i)
-      if (row >= next && matrix[i].rows > 0) {
-        base = next;
-        next += matrix[i].rows;
-        found = matrix[i];
-      }
-    end_of = min(end_of, next);
-    row -= base;
-    return found;
-  }
-};
-
-// A lane's weights on their way to shared memory: a ring of ROW_RING pairs of rows, one of which is
-// multiplied. They are no registers, since the compiler waits for all loads into registers at the head of
-// a loop, the latest too. They go through the rows of a warp piece by piece, those of one tile, window
-// and matrix; a pair is of one piece.
+// A lane's weights on their way to shared memory: a ring of ROW_RING steps, one of which is multiplied.
+// They are no registers, since the compiler waits for all loads into registers at the head of a loop, the
+// latest too. A step is ROW_STEP rows of one piece, or what is left of it. The scales of a step are one
+// copy, four of them a lane, where all rows have them at multiples of 8 bytes: lanes read what others have
+// copied.
 template <int N>
 struct RowLoads {
   const RowPlan<N>& p;
-  int own, first, group, at, left;  // own: the warp's place in its side
-  const unsigned char* from_qs;
-  const unsigned short* from_d;
+  RowWalk<N> walk;
+  int own, left, usual;  // own: the warp's place in its side; usual: least rows left of the usual ask
+  const unsigned char* qs;
+  const unsigned short* d;
 
   __device__ __forceinline__ RowLoads(const RowPlan<N>& plan, int place)
-      : p(plan), own(place), first(plan.from), group(place), at(plan.from), left(0) {}
-
-  // The next piece that has rows, if one is left.
-  __device__ __forceinline__ void advance() {
-    while (first < p.to && (at >= first + p.height(first) || group >= p.groups())) {
-      group += p.across;
-      if (group >= p.groups()) group = own, first += p.tile;
-      at = first;
-    }
-    if (first >= p.to) return;
-    int number = at, end;
-    const RowMatrix found = p.find(first, number, end);
-    left = end - at;
-    at = end;
-    const int width = p.nb - group * 32, lane = threadIdx.x % 32;
-    const long long block = (long long)number * p.nb + group * 32 + min(lane, width - 1);
-    from_qs = found.qs + block * 16;
-    from_d = found.d + block;
+      : p(plan), own(place), left(0), usual(0x7fffffff) {
+    walk.begin(p, own, p.from);
   }
 
-  // Asks for a pair to the lane's place in the ring: a group of copies, even where nothing is left.
-  // word: from there to the place of a scale.
-  __device__ __forceinline__ void ask(unsigned char* to, int word) {
+  // The next piece, if there is one.
+  __device__ __forceinline__ void advance() {
+    while (walk.left == 0 && walk.first < p.to) walk.begin(p, own, walk.first + p.tile);
+    if (walk.left == 0) return;
+    const int from = walk.group * 32, width = p.nb - from, lane = threadIdx.x % 32;
+    int row;
+    const RowMatrix found = walk.next(p, row, left);
+    const long long block = (long long)row * p.nb + from;
+    qs = found.qs + (block + min(lane, width - 1)) * 16;
+    d = found.d + block;
+    const bool words = p.nb % 4 == 0 && (size_t)found.d % 8 == 0;
+    usual = words ? ROW_STEP : 0x7fffffff;
+    d += words ? lane / 8 * p.nb + min(lane % 8 * 4, (width - 1) / 4 * 4) : min(lane, width - 1);
+  }
+
+  // What ask does for a step that begins a piece, ends one, or has scales not at whole words.
+  __device__ __forceinline__ void ask_other(unsigned char* to) {
     if (left <= 0) advance();
-    if (left > 0) {
-      copy_16(to, from_qs);
-      copy_half(to + word, from_d);
+    if (left <= 0) return;
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int r = 0; r < ROW_STEP; ++r)
+      if (left > r) copy_16(to + r * ROW_SLAB + lane * 16, qs + (long long)r * p.nb * 16);
+    if (usual == ROW_STEP) {
+      if (lane / 8 < left) copy_8(to + ROW_STEP * ROW_SLAB + lane * 8, d);
+      return;
     }
-    if (left > 1) {
-      copy_16(to + 512, from_qs + p.nb * 16);
-      copy_half(to + word + 128, from_d + p.nb);
+    unsigned short* scale = (unsigned short*)(to + ROW_STEP * ROW_SLAB) + lane;
+#pragma unroll 1
+    for (int r = 0; r < min(ROW_STEP, left); ++r) scale[32 * r] = d[r * p.nb];
+  }
+
+  // Asks for a step to a place in the ring: a group of copies, even where nothing is left. USUAL: it is
+  // known to be a whole step of this piece.
+  template <bool USUAL>
+  __device__ __forceinline__ void ask(unsigned char* to) {
+    if (USUAL || left >= usual) {
+      const int lane = threadIdx.x % 32;
+      const unsigned char* from = qs;
+#pragma unroll
+      for (int r = 0; r < ROW_STEP; ++r) {
+        copy_16(to + r * ROW_SLAB + lane * 16, from);
+        from += p.nb * 16;
+      }
+      copy_8(to + ROW_STEP * ROW_SLAB + lane * 8, d);
+      qs = from;
+    } else {
+      ask_other(to);
+      qs += p.nb * 16 * ROW_STEP;
     }
     copy_commit();
-    from_qs += p.nb * 32;
-    from_d += p.nb * 2;
-    left -= 2;
+    d += p.nb * ROW_STEP;
+    left -= ROW_STEP;
   }
 };
 
-// The lane's places in the ring of its warp: of a pair two rows' words of 16 bytes, then two rows' words
-// of 4 that its scales stand in. ask: the pair that has been multiplied; here: the next one.
+// The places in the ring of a warp: the one that is multiplied next, those after it, and at last the one
+// that has been multiplied.
 struct RowRing {
-  unsigned char *begin, *ask, *here;
+  unsigned char* place[ROW_RING];
 
   __device__ __forceinline__ RowRing(float* shared) {
-    begin = (unsigned char*)shared + threadIdx.x / 32 * ROW_RING_BYTES + threadIdx.x % 32 * 16;
-    here = begin;
-    ask = begin + (ROW_RING - 1) * ROW_BYTES;
+#pragma unroll
+    for (int i = 0; i < ROW_RING; ++i)
+      place[i] = (unsigned char*)shared + threadIdx.x / 32 * ROW_RING_BYTES + i * ROW_BYTES;
   }
 
-  __device__ __forceinline__ static int word() { return 1024 - (int)(threadIdx.x % 32) * 12; }
-
   __device__ __forceinline__ void turn() {
-    ask = here;
-    here = here == begin + (ROW_RING - 1) * ROW_BYTES ? begin : here + ROW_BYTES;
+    unsigned char* const first = place[0];
+#pragma unroll
+    for (int i = 1; i < ROW_RING; ++i) place[i - 1] = place[i];
+    place[ROW_RING - 1] = first;
   }
 };
 
-// The end of at most 32 rows of the tile at `first`, from row `from` of it on; a lane each. All lanes of
-// the warp must call it. sums, scales: of the tile; with act the tile has no more than 32 rows.
+// The end of 32 rows of the tile at `first`, or those that are left, a lane each: those from `from` on,
+// with pairs half of them of each matrix. All lanes of the warp must call it. sums, scales: of the tile.
 template <int N, int FIXED>
 __device__ __forceinline__ void row_finish(const RowPlan<N>& p, int first, int from, float* sums,
-                                           const float* scales, int stride, int variants) {
-  const int j = from + threadIdx.x % 32, height = p.height(first);
+                                           const unsigned short* scales, int variants) {
+  const int lane = threadIdx.x % 32, height = p.height(first), half = height / 2;
+  const int pair = from / 2 + lane % 16;  // with pairs: of the tile's
+  const int j = !p.pairs ? from + lane : lane < 16 ? pair : pair + half;
   float acc = 0.0f;
   int row = first + j, unused;
-  if (j < height) {
+  const bool there = p.pairs ? pair < half : j < height;
+  if (there) {
     const RowMatrix found = p.find(first, row, unused);
     const float base = p.end.total ? p.end.base[row] : 0.0f;  // on its way while the chain runs
-    acc = q4_whole_chain<FIXED>(sums + j * stride, scales + j * stride, p.nb, variants);
+    acc = q4_whole_chain<FIXED>(sums + j * q4_chain_stride(p.nb), scales + j * q4_scale_stride(p.nb),
+                                p.nb, variants);
     found.out[row] = acc;
     if (p.end.total) p.end.total[row] = __fadd_rn(base, acc);
   }
   if (!p.end.act) return;
-  const float up = __shfl_sync(0xffffffffu, acc, (j + height / 2) % 32);
-  if (j < height / 2) p.end.act[row] = __fmul_rn(any_silu(acc, variants), up);
+  const float up = __shfl_down_sync(0xffffffffu, acc, 16);
+  if (there && lane < 16) p.end.act[row] = __fmul_rn(any_silu(acc, variants), up);
 }
 
 // What the sums of a piece are made with. inputs: of the lane's block, in shared memory; sums: of its
-// first row, with fma the scales too, `step` floats from row to row. word: of the ring; half: where the
-// scales of a pair's rows stand.
+// first row, with fma the scales too; `step` and `scale_step` from row to row.
 struct RowPiece {
   const float* inputs;
-  float *sums, *scales;
-  int step, word, half[2];
+  float* sums;
+  unsigned short* scales;
+  int step, scale_step;
 };
 
-// The sums of R rows that are there next. PLAIN: inputs that the scaling is not exact for.
-template <int N, int FIXED, bool PLAIN, int R>
-__device__ __forceinline__ void row_step(RowLoads<N>& loads, RowRing& ring, const RowInputs& x,
-                                         RowPiece& piece) {
+// The sums of R rows of a step, from row `first` of it.
+template <int FIXED, bool PLAIN, int R>
+__device__ __forceinline__ void row_rows(const unsigned char* here, const RowInputs<FIXED>& x,
+                                         RowPiece& piece, int first = 0) {
+  const int lane = threadIdx.x % 32;
   uint4 qs[R];
-  float scale[R], s[R];
-  copy_wait<ROW_RING - 2>();
+  float s[R];
 #pragma unroll
-  for (int r = 0; r < R; ++r) {
-    qs[r] = *(const uint4*)(ring.here + r * 512);
-    scale[r] = q4_scale(*(const unsigned short*)(ring.here + piece.half[r]));
-  }
-  loads.ask(ring.ask, piece.word);
-  ring.turn();
+  for (int r = 0; r < R; ++r) qs[r] = *(const uint4*)(here + (first + r) * ROW_SLAB + lane * 16);
   if (PLAIN) {
     float whole[R][1];
     q4_blocks<R, 1, FIXED>(whole, qs, piece.inputs, 0, Q4_MAGIC);
@@ -256,56 +255,62 @@ __device__ __forceinline__ void row_step(RowLoads<N>& loads, RowRing& ring, cons
   }
 #pragma unroll
   for (int r = 0; r < R; ++r) {
-    piece.sums[r * piece.step] = FIXED & FMA ? s[r] : __fmul_rn(scale[r], s[r]);
-    if (FIXED & FMA) piece.scales[r * piece.step] = scale[r];
+    const unsigned short scale =
+        *(const unsigned short*)(here + ROW_STEP * ROW_SLAB + (first + r) * 64 + lane * 2);
+    piece.sums[r * piece.step] = FIXED & FMA ? s[r] : __fmul_rn(q4_scale(scale), s[r]);
+    if (FIXED & FMA) piece.scales[r * piece.scale_step] = scale;
   }
   piece.sums += R * piece.step;
-  if (FIXED & FMA) piece.scales += R * piece.step;
+  if (FIXED & FMA) piece.scales += R * piece.scale_step;
+}
+
+// A step of the ring of `rows` rows.
+template <int N, int FIXED, bool PLAIN, bool USUAL>
+__device__ __forceinline__ void row_step(RowLoads<N>& loads, RowRing& ring, const RowInputs<FIXED>& x,
+                                         RowPiece& piece, int rows) {
+  copy_wait<ROW_RING - 2>();
+  __syncwarp();
+  const unsigned char* here = ring.place[0];
+  loads.template ask<USUAL>(ring.place[ROW_RING - 1]);
+  ring.turn();
+  if (USUAL || (!PLAIN && rows >= ROW_STEP)) {
+    row_rows<FIXED, PLAIN, ROW_STEP>(here, x, piece);
+    return;
+  }
+  const int whole = min(rows, ROW_STEP);
+#pragma unroll 1
+  for (int r = 0; r < whole;) {
+    if (!PLAIN && whole - r > 1) {
+      row_rows<FIXED, PLAIN, 2>(here, x, piece, r), r += 2;
+    } else {
+      row_rows<FIXED, PLAIN, 1>(here, x, piece, r), r += 1;
+    }
+  }
 }
 
 // The sums of a lane in one piece of `count` rows.
 template <int N, int FIXED, bool PLAIN>
-__device__ __forceinline__ void row_sums(RowLoads<N>& loads, RowRing& ring, const RowInputs& x,
+__device__ __forceinline__ void row_sums(RowLoads<N>& loads, RowRing& ring, const RowInputs<FIXED>& x,
                                          RowPiece piece, int count) {
+  if (!PLAIN && !(FIXED & FMA) && loads.usual == ROW_STEP)
 #pragma unroll 1
-  for (; count > 1; count -= 2) row_step<N, FIXED, PLAIN, 2>(loads, ring, x, piece);
-  if (count > 0) row_step<N, FIXED, PLAIN, 1>(loads, ring, x, piece);
-}
-
-// The first of `units` things that is the share of number `at` when `count` share them as evenly as can
-// be.
-__device__ __forceinline__ int row_share(int units, int at, int count) {
-  const unsigned each = (unsigned)units / (unsigned)count;
-  return (int)each * at + min(at, units - (int)each * count);
-}
-
-// What of `units` things is this warp's side's, where `blocks` blocks share them: from .. to.
-__device__ __forceinline__ void row_side_share(int units, int block, int blocks, int across,
-                                               int& from, int& to) {
-  const int side = threadIdx.x / 32 / across, sides = blockDim.x / 32 / across;
-  const int first = row_share(units, block, blocks);
-  const int own = row_share(units, block + 1, blocks) - first;
-  from = first + row_share(own, side, sides);
-  to = first + row_share(own, side + 1, sides);
-}
-
-// All warps of a side have come; their shared memory is in order.
-__device__ __forceinline__ void row_side_sync(int side, int across) {
-  if (across == 1) {
-    __syncwarp();
-  } else {
-    barrier_sync(1 + side, 32 * across);
-  }
+    for (; min(count, loads.left) >= ROW_RING * ROW_STEP; count -= ROW_RING * ROW_STEP)
+#pragma unroll
+      for (int i = 0; i < ROW_RING; ++i)
+        row_step<N, FIXED, PLAIN, true>(loads, ring, x, piece, ROW_STEP);
+#pragma unroll 1
+  for (; count > 0; count -= ROW_STEP) row_step<N, FIXED, PLAIN, false>(loads, ring, x, piece, count);
 }
 
 // What a warp works with. shared: the block's memory, where the rings of all warps, the inputs, the sums
-// of all sides and with fma as many scales stand in this order. Asks for the first weights.
+// of all sides and with fma as many scales stand in this order.
 template <int N>
 struct RowWork {
   const RowPlan<N>& p;
   RowLoads<N> loads;
   RowRing ring;
-  float *inputs, *all_sums, *sums, *scales;
+  float *inputs, *all_sums, *sums;
+  unsigned short* scales;
   int side, own, stride;
 
   __device__ __forceinline__ RowWork(const RowPlan<N>& plan, float* shared)
@@ -315,9 +320,15 @@ struct RowWork {
     inputs = shared + warps * (ROW_RING_BYTES / 4);
     all_sums = inputs + p.nb * ROW_PAD;
     sums = all_sums + side * p.kept * stride;
-    scales = sums + warps / p.across * p.kept * stride;
+    scales = (unsigned short*)(all_sums + warps / p.across * p.kept * stride) +
+             side * p.kept * q4_scale_stride(p.nb);
+  }
+
+  // Asks for the first weights.
+  __device__ __forceinline__ void ask() {
+    unsigned char* const begin = ring.place[0];
 #pragma unroll 1
-    for (int k = 0; k < ROW_RING - 1; ++k) loads.ask(ring.begin + k * ROW_BYTES, RowRing::word());
+    for (int k = 0; k < ROW_RING - 1; ++k) loads.template ask<false>(begin + k * ROW_BYTES);
   }
 };
 
@@ -326,36 +337,37 @@ struct RowWork {
 template <int N, int FIXED>
 __device__ __forceinline__ void row_tiles(RowWork<N>& work, unsigned unfit, int variants) {
   const RowPlan<N>& p = work.p;
-  const int lane = threadIdx.x % 32, own = work.own, stride = work.stride, tiles = p.kept / p.tile;
-  float *sums = work.sums, *scales = work.scales;
-  RowInputs x;
-  int count = 0;
+  const int lane = threadIdx.x % 32, own = work.own, tiles = p.kept / p.tile;
+  const int stride = work.stride, scale_stride = q4_scale_stride(p.nb);
+  RowInputs<FIXED> x;
+  RowWalk<N> walk;
+  int count = 0, taken = -1;  // taken: the group whose inputs x has
   for (int first = p.from; first < p.to; first += p.tile, ++count) {
-    const int part = count % tiles * p.tile * stride, height = p.height(first);
-    for (int group = own; group < p.groups(); group += p.across) {
-      const int block = min(group * 32 + lane, p.nb - 1);
+    const int part = count % tiles * p.tile, height = p.height(first);
+    float* sums = work.sums + part * stride;
+    unsigned short* scales = work.scales + part * scale_stride;
+    walk.begin(p, own, first);
+    while (walk.left > 0) {
+      const int group = walk.group, block = min(group * 32 + lane, p.nb - 1);
+      const int at = walk.at, to = group * 32 + lane;
       const float* mine = work.inputs + block * ROW_PAD;
-      if (count == 0 || p.across < p.groups()) x.take(mine);
-      for (int at = 0; at < height;) {
-        int row = first + at, end;
-        const unsigned short* d = p.find(first, row, end).d + (long long)row * p.nb + block;
-        const int rows = end - first - at, to = part + at * stride + group * 32 + lane;
-        const int word = RowRing::word();
-        const RowPiece piece = {mine, sums + to, scales + to, stride, word,
-                                {copied_half(word, d), copied_half(word + 128, d + p.nb)}};
-        if (unfit & row_bit(group)) {
-          row_sums<N, FIXED, true>(work.loads, work.ring, x, piece, rows);
-        } else {
-          row_sums<N, FIXED, false>(work.loads, work.ring, x, piece, rows);
-        }
-        at += rows;
+      if (group != taken) x.take(mine);
+      taken = group;
+      int row, rows;
+      walk.next(p, row, rows);
+      const RowPiece piece = {mine, sums + at * stride + to, scales + at * scale_stride + to, stride,
+                              scale_stride};
+      if (unfit & row_bit(group)) {
+        row_sums<N, FIXED, true>(work.loads, work.ring, x, piece, rows);
+      } else {
+        row_sums<N, FIXED, false>(work.loads, work.ring, x, piece, rows);
       }
     }
     row_side_sync(work.side, p.across);
     // The others go on with the next tile, and the warps that run chains are others each time.
     for (int begin = 0; begin < height; begin += 32)
       if (own == (count + begin / 32) % p.across)
-        row_finish<N, FIXED>(p, first, begin, sums + part, scales + part, stride, variants);
+        row_finish<N, FIXED>(p, first, begin, sums, scales, variants);
     if (p.across == 1) __syncwarp();  // it has room for one tile
   }
   copy_wait<0>();
@@ -367,6 +379,7 @@ __device__ __forceinline__ void row_normed(const RowPlan<N>& p, const float* fro
                                            float* shared, int variants) {
   __shared__ unsigned shared_unfit[1];
   RowWork<N> work(p, shared);
+  work.ask();  // before the launch ahead has ended
   if (threadIdx.x == 0) shared_unfit[0] = 0;
   if (norm.on) {
     RowInput input;
@@ -386,6 +399,7 @@ __device__ __forceinline__ void row_plain(const RowPlan<N>& p, const float* from
                                           int variants) {
   __shared__ unsigned shared_unfit[1];
   RowWork<N> work(p, shared);
+  work.ask();  // before the launch ahead has ended
   if (threadIdx.x == 0) shared_unfit[0] = 0;
   __syncthreads();
   bring_row(work.inputs, from, p.nb * 4, shared_unfit);

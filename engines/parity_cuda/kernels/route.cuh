@@ -3,6 +3,18 @@
 #include "async_copy.cuh"
 #include "norm.cuh"
 
+#define ROUTE_HELD 8  // values that a thread has in registers
+
+// x[from], x[from + threads] and so on, +0.0 from cols on. A condition that ends a loop would make each
+// wait for the one before.
+__device__ __forceinline__ void load_held(float (&held)[ROUTE_HELD], const float* x, int from, int cols) {
+#pragma unroll
+  for (int i = 0; i < ROUTE_HELD; ++i) {
+    const int j = from + i * blockDim.x;
+    held[i] = j < cols ? x[j] : 0.0f;
+  }
+}
+
 // Asks for `count` rows of cols floats, `stride` (a multiple of 4) apart in shared memory; a group
 // of copies by the whole block.
 __device__ __forceinline__ void stage_floats(float* to, const float* from, int count, int cols,
@@ -44,49 +56,73 @@ __device__ __forceinline__ void chain_rows(float* out, float* rows, const float*
   if (row < count) out[row] = chain_sum(rows + row * stride, cols, 0.0f);
 }
 
-// --- sums by tree: x[i] = x[i] + x[i + n / 2], halving n, of products padded to a power of two -------
+// --- sums by tree: x[i] = x[i] + x[i + n / 2], halving n, of values padded to a power of two ---------
+// Blocks of at most 32 * ROUTE_HELD threads, a power of two of them.
 
-// The products w[j] * x[j] in part (cols padded, in floats; it may be w itself), halved as far as
-// threads meet no element but their own. How many are left: the block's barrier must follow, then
-// warp_tree.
-__device__ __forceinline__ int halved_products(float* part, const float* w, const float* x,
-                                               int cols) {
-  const int threads = blockDim.x;
+// The halvings of m values, a power of two or none, of one thread.
+__device__ __forceinline__ float halved(float (&x)[ROUTE_HELD], int m) {
+#pragma unroll
+  for (int by = ROUTE_HELD / 2; by > 0; by /= 2)
+    if (m > by)
+#pragma unroll
+      for (int i = 0; i < by; ++i) x[i] = __fadd_rn(x[i], x[i + by]);
+  return x[0];
+}
+
+// value(j), j < cols, halved as far as threads meet no value but their own; what is left goes to part
+// (cols padded, in floats; value may read what lies there). How many: the block's barrier must follow,
+// then warp_tree.
+template <class Value>
+__device__ __forceinline__ int halved_values(float* part, int cols, const Value& value) {
+  const int threads = blockDim.x, me = threadIdx.x;
   int n = power_of_two(cols);
-#pragma unroll 4
-  for (int j = threadIdx.x; j < n; j += threads) part[j] = j < cols ? __fmul_rn(w[j], x[j]) : 0.0f;
-  if (threads & (threads - 1)) return n;
-  while (n > threads) {
-    n /= 2;
-#pragma unroll 4
-    for (int j = threadIdx.x; j < n; j += threads) part[j] = __fadd_rn(part[j], part[j + n]);
+  float held[ROUTE_HELD];
+  if (n <= ROUTE_HELD * threads) {
+#pragma unroll
+    for (int i = 0; i < ROUTE_HELD; ++i)
+      held[i] = me + i * threads < cols ? value(me + i * threads) : 0.0f;
+  } else {
+    for (int j = me; j < n; j += threads) part[j] = j < cols ? value(j) : 0.0f;
+    while (n > ROUTE_HELD * threads) {
+      n /= 2;
+      for (int j = me; j < n; j += threads) part[j] = __fadd_rn(part[j], part[j + n]);
+    }
+#pragma unroll
+    for (int i = 0; i < ROUTE_HELD; ++i) held[i] = part[me + i * threads];
   }
+  const float sum = halved(held, n / threads);
+  n = min(n, threads);
+  if (me < n) part[me] = sum;
   return n;
 }
 
-// The rest, for the first lane of a warp.
-__device__ __forceinline__ float warp_tree(float* part, int n) {
+// The rest, for every lane of a warp.
+__device__ __forceinline__ float warp_tree(const float* part, int n) {
   const int lane = threadIdx.x % 32;
-  while (n > 32) {
-    n /= 2;
-#pragma unroll 4
-    for (int j = lane; j < n; j += 32) part[j] = __fadd_rn(part[j], part[j + n]);
-  }
-  float sum = lane < n ? part[lane] : 0.0f;
-  while (n > 1) {
-    n /= 2;
-    sum = __fadd_rn(sum, __shfl_down_sync(0xffffffffu, sum, n));
-  }
-  return sum;
+  float held[ROUTE_HELD];
+#pragma unroll
+  for (int i = 0; i < ROUTE_HELD; ++i) held[i] = lane + 32 * i < n ? part[lane + 32 * i] : 0.0f;
+  float sum = halved(held, n / 32);
+#pragma unroll
+  for (int by = 16; by > 0; by /= 2)
+    if (n > by) sum = __fadd_rn(sum, __shfl_down_sync(0xffffffffu, sum, by));
+  return __shfl_sync(0xffffffffu, sum, 0);
 }
 
-// out[i] = row i times x, by tree, in place; stride: at least cols padded. A barrier before it made
-// x complete.
+// What is summed: w[j] * x[j].
+struct TreeProduct {
+  const float *w, *x;
+
+  __device__ float operator()(int j) const { return __fmul_rn(w[j], x[j]); }
+};
+
+// out[i] = row i times x, by tree, in place; stride: at least cols padded. A thread reads no x but
+// those of its own number modulo the threads.
 __device__ __forceinline__ void tree_rows(float* out, float* rows, const float* x, int count,
                                           int cols, int stride) {
   int left = 0;
   for (int i = 0; i < count; ++i)
-    left = halved_products(rows + i * stride, rows + i * stride, x, cols);
+    left = halved_values(rows + i * stride, cols, TreeProduct{rows + i * stride, x});
   __syncthreads();
   for (int i = threadIdx.x / 32; i < count; i += blockDim.x / 32) {
     const float sum = warp_tree(rows + i * stride, left);
@@ -104,13 +140,23 @@ __device__ __forceinline__ void guessed_rows(float* out, const float* rows, cons
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
   copy_wait<0>();
   __syncthreads();
-#pragma unroll 8
-  for (int j = threadIdx.x; j < cols; j += blockDim.x) w[j] = __fmul_rn(w[j], x[j]);
+  const int step = ROUTE_HELD * blockDim.x;
+  float one[ROUTE_HELD], other[ROUTE_HELD];
+  for (int from = threadIdx.x; from < cols; from += step) {
+    load_held(one, x, from, cols);
+    load_held(other, w, from, cols);
+#pragma unroll
+    for (int i = 0; i < ROUTE_HELD; ++i)
+      if (from + i * blockDim.x < cols) w[from + i * blockDim.x] = __fmul_rn(one[i], other[i]);
+  }
   for (int i = 0; i < count; ++i) {
     float sum = 0.0f;
-#pragma unroll 8
-    for (int j = threadIdx.x; j < cols; j += blockDim.x)
-      sum = __fadd_rn(sum, __fmul_rn(rows[i * stride + j], w[j]));
+    for (int from = threadIdx.x; from < cols; from += step) {
+      load_held(one, rows + i * stride, from, cols);
+      load_held(other, w, from, cols);
+#pragma unroll
+      for (int k = 0; k < ROUTE_HELD; ++k) sum = __fadd_rn(sum, __fmul_rn(one[k], other[k]));
+    }
 #pragma unroll
     for (int by = 16; by > 0; by /= 2) sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, by));
     if (lane == 0) part[i * warps + warp] = sum;

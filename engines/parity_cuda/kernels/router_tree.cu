@@ -1,5 +1,5 @@
 // router_tree: the router's products summed by tree. Contract 5.
-// Launch: grid (rows, M), whole warps; dynamic shared memory: cols padded to a power of two, in
+// Launch: grid (rows, M), threads as route.cuh says; dynamic shared memory: cols padded to a power of two, in
 // floats. One block per product row, so M cannot change the order.
 #include "route.cuh"
 
@@ -9,7 +9,7 @@ extern "C" __global__ void router_tree(float* out, const float* w, const float* 
   w += (long long)blockIdx.x * cols;
   x += (long long)blockIdx.y * cols;
   // step 1: products, padded with +0.0, summed by tree
-  const int left = halved_products(part, w, x, cols);
+  const int left = halved_values(part, cols, TreeProduct{w, x});
   __syncthreads();
   if (threadIdx.x >= 32) return;
   const float sum = warp_tree(part, left);

@@ -89,8 +89,19 @@ __device__ __forceinline__ void put_inputs(const Eight& x, float* to, int unit, 
 __device__ __forceinline__ void bring_row(float* to, const float* from, int units, unsigned* unfit) {
   wait_for_previous();
   let_next_start();
-#pragma unroll 4
-  for (int unit = threadIdx.x; unit < units; unit += blockDim.x) {
+  Eight x[ROW_UNITS];
+#pragma unroll
+  for (int i = 0; i < ROW_UNITS; ++i) {
+    const int unit = threadIdx.x + i * blockDim.x;
+    if (unit < units) x[i].load(from + unit * 8);
+  }
+#pragma unroll
+  for (int i = 0; i < ROW_UNITS; ++i) {
+    const int unit = threadIdx.x + i * blockDim.x;
+    if (unit < units) put_inputs(x[i], to, unit, unfit);
+  }
+#pragma unroll 2
+  for (int unit = threadIdx.x + ROW_UNITS * blockDim.x; unit < units; unit += blockDim.x) {
     Eight one;
     one.load(from + unit * 8);
     put_inputs(one, to, unit, unfit);
@@ -114,7 +125,7 @@ struct RowInput {
 
   // 1 / root of the mean square, from the row, for every thread. part: shared memory of the root.
   __device__ __forceinline__ float find_root(const float* from, const RowNorm& norm, int variants,
-                                        int units, float* part) {
+                                             int units, float* part) {
     __shared__ float shared_factor[1];
     const bool tree = (variants & NORM_TREE) != 0;
     const int n = tree ? power_of_two(units * 8) : 0;
@@ -159,8 +170,8 @@ struct RowInput {
   // block 0. part: shared memory for the root. Waits for the launch ahead; no thread may read `to`
   // before a barrier. The bits of the groups of 32 blocks that hold a value the scaling is not exact
   // for are set in `unfit`, which a barrier ahead of this has seen zero.
-  __device__ __forceinline__ void bring(float* to, const float* from, const RowNorm& norm,
-                                      int variants, int units, float* part, unsigned* unfit) {
+  __device__ __forceinline__ void bring(float* to, const float* from, const RowNorm& norm, int variants,
+                                        int units, float* part, unsigned* unfit) {
     wait_for_previous();
     let_next_start();
     const float r = find_root(from, norm, variants, units, part);

@@ -3,9 +3,7 @@
 
 // The smallest power of two that is not below count.
 __device__ __forceinline__ int power_of_two(int count) {
-  int n = 1;
-  while (n < count) n *= 2;
-  return n;
+  return count > 1 ? 1 << (32 - __clz(count - 1)) : 1;
 }
 
 // Sum of x (a power of two elements, padded with +0.0), by halving, in place, by the whole block.

@@ -17,6 +17,8 @@
 #define SCALE_ASSOC (1 << 10)
 #define FOLD_P (1 << 11)
 #define DIV_BY_INVERSE (1 << 12)
+#define SPLIT_KEYS (1 << 13)
+#define ZERO_POINT (1 << 14)
 
 #ifdef __CUDA_EMU__
 #define library_expf emu_standin_expf

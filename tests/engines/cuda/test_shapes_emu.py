@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from parity.errors import InputError
 from parity.protocol import EngineSettings
 from parity.variants import variant_mask
 from parity_cuda.emu_backend import EmuBackend
-from parity_cuda.many_shapes import MOST_SHARED, ManyShape, Work, compiled_rows
+from parity_cuda.many_shapes import MOST_SHARED, ManyShape, compiled_rows, shared_bytes
 from parity_cuda.ops import MOST_CHAINS, Ops, chain_memory, chains
 from parity_cuda.sources import kernel_sources
 from parity_cuda.tuning import MOST_TILE, Tuning, keep_tuning, kept_tuning, key, tuning_file
 from tests.engines.cuda.op_runner import OpRunner
-from tests.engines.cuda.shape_cases import Named, check_shape, q4, small
+from tests.engines.cuda.shape_cases import Named, attention, check_shape, q4, small, unseen
 from tests.engines.cuda.test_ops_emu import SCHEDULES, SHARED, runner
+from tests.engines.cuda.twin_cases import numba_run
 from tests.oracle import check
 
 CASES = list(small())
 NAMES = [f"{op} {label}" for op, label, *_ in CASES]
 FMA, UNPAIRED, SPLIT_K = (variant_mask([name]) for name in ("fma", "unpaired", "split_k"))
-MASKS = (0, SPLIT_K, FMA, UNPAIRED, FMA | UNPAIRED, FMA | UNPAIRED | SPLIT_K)
+ZERO_POINT = variant_mask(["zero_point"])
+MASKS = (
+    *(0, SPLIT_K, FMA, UNPAIRED, FMA | UNPAIRED, FMA | UNPAIRED | SPLIT_K),
+    *(ZERO_POINT, ZERO_POINT | FMA, ZERO_POINT | UNPAIRED | FMA | SPLIT_K),
+)
 TUNED = ("q4_matvec", "f32_matvec", "expert_matvec")
 
 
@@ -84,16 +91,24 @@ FAULTS = {
         "__fadd_rn(__fadd_rn(__fadd_rn(__fadd_rn(acc, v.x), v.z), v.y), v.w)",
     ),
     "a tail block left out": (
-        "q4_matvec", "q4_rows.cuh", "width = min(t.window, t.nb - from);",
-        "width = min(t.window, (t.nb - from) / 4 * 4 + (t.nb < 4 ? t.nb : 0));",
+        "q4_matvec", "q4_rows.cuh", "width = min(32, t.nb - at.window * 32);",
+        "width = min(32, (t.nb - at.window * 32) / 4 * 4 + (t.nb < 4 ? t.nb : 0));",
     ),
-    "the last row of a tile left out": (
-        "q4_matvec", "q4_rows.cuh", "row < at.height && chains.at == 0",
-        "row < max(1, at.height - 1) && chains.at == 0",
+    "the last row of a unit left out": (
+        "q4_matvec", "q4_rows.cuh", "if (r >= at.present() ||",
+        "if (r >= max(1, at.present() - 1) ||",
     ),
-    "a window's weights too late": (
-        "q4_matvec", "q4_rows.cuh", "const int part = at.number % 2 * R * t.groups, buffer",
-        "const int part = (at.number + 1) % 2 * R * t.groups, buffer",
+    "weights of the unit before": ("q4_matvec", "q4_rows.cuh", "    ring.turn();\n", ""),
+    "inputs of the windows before": (
+        "q4_matvec", "q4_rows.cuh", "const float* inputs = t.inputs + number % 2",
+        "const float* inputs = t.inputs + (number + 1) % 2",
+    ),
+    "sums read before they are there": (
+        "q4_matvec", "q4_rows.cuh", "    __syncwarp();\n    many_chains", "    many_chains",
+    ),
+    "sums of the next unit": (
+        "q4_matvec", "q4_rows.cuh", "    __syncwarp();  // all lanes have read",
+        "    // all lanes have read",
     ),
     "a column left out": (
         "f32_matvec", "chain.cuh", "for (int j = fours; j < n; ++j) acc = __fadd_rn",
@@ -120,10 +135,26 @@ FAULTS = {
     ),
     "the key past the last": (
         "attention_f32", "attention.cuh",
-        "made = {t < keys ? p : -0.0f, 1.0f, t", "made = {t < keys ? p : 1.0f, 1.0f, t",
+        "if (t >= keys) made = {-0.0f,", "if (t >= keys) made = {1.0f,",
     ),
     "values past the last key": (
         "attention_f32", "attention.cuh", "acc = e < left ? next : acc;", "acc = next;",
+    ),
+    "values past the last key of one row": (
+        "attention_int8", "attention_tiles.cuh", "(unsigned)keys.step(), t <= last);",
+        "(unsigned)keys.step(), true);",
+    ),
+    "a maximum of the second row overlooked in l": (
+        "attention_f32", "attention.cuh", "    moves |= moves >> 8;\n", "",
+    ),
+    "a maximum of the fifth row overlooked in l": (
+        "attention_f32", "attention.cuh",
+        "return moved_among(tile + low) | moved_among(tile + high);",
+        "return moved_among(tile + low);",
+    ),
+    "corrections of sixteen keys left out": (
+        "attention_int8", "attention.cuh",
+        "if (moves >> piece & 1", "if (moves >> max(piece - 1, 0) & 1",
     ),
     "a maximum of 32 keys left out": (
         "attention_f32", "attention.cuh",
@@ -155,9 +186,54 @@ def test_red_a_border(fault: str) -> None:
     assert all(found)
 
 
+DEVICE_NAN = 0x7FFFFFFF  # contract 1.10
+
+
+def one_nan(*given: Any) -> check.Outputs:
+    """The CPU's ops with a GPU's arithmetic: one NaN, whatever its payload."""
+    outputs = numba_run(*given)
+    outputs[0].view(np.uint32)[np.isnan(outputs[0])] = DEVICE_NAN
+    return outputs
+
+
+def partly_nan() -> Named:
+    """Infinities of both signs meet in one dimension of the second row."""
+    op, label, spec, args = unseen((1, 1, 32), 130, 2)
+    values = args[2]
+    assert isinstance(values, np.ndarray)
+    values[-2, :, 0] = -np.inf
+    return op, label, spec, args
+
+
+def test_a_devices_nan_is_told_from_its_other_bytes() -> None:
+    case = partly_nan()
+    assert np.argwhere(np.isnan(one_nan(case[0], case[3], case[2])[0])).tolist() == [[1, 0, 0]]
+    check_shape(case, one_nan, nan=DEVICE_NAN)
+    name = f"{case[0]}\\[{case[1]}\\]"
+    with pytest.raises(check.OpMismatch, match=f"^{name}: 1 of 64 in array 0$"):
+        check_shape(case, one_nan)
+
+
+# a NaN with another payload or sign, what no kernel has written, a number, the lowest bit alone
+@pytest.mark.parametrize("at", [5, 32, 63], ids=["number", "nan", "last"])
+@pytest.mark.parametrize("bits", [0x7FFFFFFE, 0xFFC00000, 0xFFFFFFFF, 0x3F800000, None])
+def test_red_a_bit_beside_or_in_a_devices_nan(at: int, bits: int | None) -> None:
+    case = partly_nan()
+
+    def changed(*given: Any) -> check.Outputs:
+        outputs = one_nan(*given)
+        words = outputs[0].reshape(-1).view(np.uint32)
+        words[at] = words[at] ^ 1 if bits is None else bits
+        return outputs
+
+    name = f"{case[0]}\\[{case[1]}\\]"
+    with pytest.raises(check.OpMismatch, match=f"^{name}: 1 of 64 in array 0$"):
+        check_shape(case, changed, nan=DEVICE_NAN)
+
+
 RACES = {
     "q4_matvec": (
-        "q4_rows.cuh", "    copy_wait<0>();\n    __syncthreads();\n", "    copy_wait<0>();\n",
+        "q4_rows.cuh", "      copy_wait<0>();\n      __syncthreads();\n", "      copy_wait<0>();\n",
     ),
     "f32_matvec": (
         "f32_rows.cuh", "    }\n    __syncthreads();\n  }\n", "    }\n  }\n",
@@ -167,8 +243,12 @@ RACES = {
         "attention.cuh", "barrier_sync(full + group, waiting)",
         "barrier_arrive(full + group, waiting)",
     ),
-    "attention_f32": (
+    "attention_int8, its values": (
         "attention.cuh", "__syncwarp();  // all lanes have read: the next values may come", "",
+    ),
+    "attention_f32": (
+        "attention.cuh", "barrier_sync(full + group, waiting)",
+        "barrier_arrive(full + group, waiting)",
     ),
     "delta_step": (
         "delta_step.cu", "  }\n  __syncthreads();\n  if (threadIdx.y == 0 && there) {",
@@ -180,11 +260,11 @@ RACES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("op", RACES)
-def test_red_a_barrier_left_out_shows_in_some_schedule(op: str) -> None:
-    seen = set()
+@pytest.mark.parametrize("race", RACES)
+def test_red_a_barrier_left_out_shows_in_some_schedule(race: str) -> None:
+    seen, op = set(), race.split(",")[0]
     for schedule in SCHEDULES:
-        run = planted(op, *RACES[op], schedule).run_for
+        run = planted(op, *RACES[race], schedule).run_for
         for case in (case for case in CASES if case[0] == op):
             try:
                 check_shape(case, run)
@@ -194,16 +274,45 @@ def test_red_a_barrier_left_out_shows_in_some_schedule(op: str) -> None:
     assert seen, "no schedule shows the race"
 
 
+ZERO_FAULTS = {
+    "of the window before": (
+        "q4_rows.cuh", "many_eights<M>(t, inputs);",
+        "many_eights<M>(t, t.inputs + (number + 1) % 2 * t.stock * 32 * q4_pitch<M>());",
+    ),
+    "of the first row for all": ("q4_sums.cuh", "(s[r][m], eights[m])", "(s[r][m], eights[0])"),
+    "of three blocks in four": (
+        "q4_rows.cuh", "t.eights + place * M,", "t.eights + place / 4 * 4 * M,",
+    ),
+    "not seen by every thread": (
+        "q4_rows.cuh", "inputs);\n        __syncthreads();", "inputs);",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mask", [ZERO_POINT, ZERO_POINT | FMA])
+@pytest.mark.parametrize("fault", ZERO_FAULTS)
+def test_red_what_zero_point_takes_off(fault: str, mask: int) -> None:
+    """35 rows of 65 blocks, in windows; a race shows where thread 0 is last."""
+    case = next(case for case in CASES if case[0] == "q4_matvec" and case[3][2].shape == (2, 2080))
+    file, old, new = ZERO_FAULTS[fault]
+    run = planted("q4_matvec", file, old, new, "descending").run_for
+    with pytest.raises(check.OpMismatch) as found:
+        check_shape(case, lambda op, args, specs: run(op, args, specs, mask), mask)
+    some = {"of the first row for all": 35, "not seen by every thread": 24 if mask & FMA else 32}
+    differ = some.get(fault, 70)
+    assert str(found.value) == f"q4_matvec[35 x 65 blocks, 2 rows]: {differ} of 70 in array 0"
+
+
 def test_a_tuning_is_kept_and_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PARITY_CACHE", str(tmp_path))
     assert kept_tuning("NVIDIA H200") == Tuning()
     assert kept_tuning("NVIDIA H200", 7) == Tuning(processors=7)
-    name = key("q4", 512, 64, 2)
+    name = key("warp", 4096, 64, 2)
     path = keep_tuning("NVIDIA H200", {name: 7})
     assert json.loads(path.read_text())["tiles"] == {name: 7}
     found = kept_tuning("NVIDIA H200")
-    assert found.q4(512, 64, 2, 0).tile == 7
-    assert found.q4(512, 64, 4, 0) == Tuning().q4(512, 64, 4, 0)
+    assert found.q4(4096, 64, 2, 0).tile == 7
+    assert found.q4(4096, 64, 4, 0) == Tuning().q4(4096, 64, 4, 0)
     assert kept_tuning("NVIDIA H200", 1) == Tuning({name: 7}, 1)
 
 
@@ -233,18 +342,20 @@ def test_red_a_file_that_is_no_tuning(
 
 
 def test_shapes_fit_what_the_kernels_can_take() -> None:
-    """A thread runs the chains of four rows, one partial sum of them with split_k; and one
-    multiprocessor's shared memory."""
+    """A lane runs one chain of a unit of four rows; and one multiprocessor's shared memory."""
     for rows in (1, 3, 100, 512, 2048, 5120, 17408, 248320):
         for nb in (1, 3, 24, 64, 160, 544, 1000):
             for count in (1, 2, 3, 8, 33):
-                for mask in (0, SPLIT_K, FMA):
-                    shape = Tuning().q4(rows, nb, count, mask)
-                    work = Work(rows, nb, compiled_rows(count), mask)
-                    assert 1 <= shape.tile <= work.most_tile(shape.threads)
-                    shared = work.shared(shape.tile, shape.window, shape.buffers)
-                    assert shape.shared == shared <= MOST_SHARED - 1024
-                    assert shape.blocks >= 1
+                for mask in (*MASKS, ZERO_POINT | FMA | SPLIT_K):
+                    for each in (0, 1, 5, 256):
+                        name = key("warp", rows, nb, compiled_rows(count))
+                        shape = Tuning({name: each}).q4(rows, nb, count, mask)
+                        assert shape.m in (2, 4, 8)
+                        assert shape.m >= min(count, 8)
+                        assert shape.threads in range(32, 385, 32)
+                        sizes = (shape.m, mask, shape.threads // 32, shape.tile, shape.stock)
+                        assert shape.shared == shared_bytes(*sizes) <= MOST_SHARED
+                        assert min(shape.blocks, shape.tile, shape.stock) >= 1
 
 
 def test_a_block_of_chains_fits_one_multiprocessor() -> None:
@@ -259,23 +370,29 @@ def test_a_block_of_chains_fits_one_multiprocessor() -> None:
                     assert chain_memory(deal, every, width) <= MOST_SHARED - 1024
 
 
-@pytest.mark.parametrize("threads", [32, 96, 256])
+@pytest.mark.parametrize("int8", [True, False])
+def test_the_last_block_of_dimensions_has_one_chain(int8: bool) -> None:
+    """Of three parts two share a block: its makers are where the launch has put them."""
+    assert chains(1, 2, 3, 1) == (1, 2)
+    check_shape(attention((2, 1, 96), 400, 1, int8), runner("shuffled 3").run_for)
+
+
+@pytest.mark.parametrize("warps", [1, 3, 8])
 @pytest.mark.parametrize("mask", MASKS)
-def test_a_window_and_the_threads_change_no_bit(threads: int, mask: int) -> None:
-    """M of 1 to 9 and 33, odd sizes, one block or several, one buffer of sums or two."""
+def test_rows_of_a_warp_change_no_bit(warps: int, mask: int) -> None:
+    """M of 1 to 9 and 33, odd sizes, one block or several, some of which have no rows; chains of
+    some rows kept at once, or of all; inputs of one window brought at once, or of two."""
     backend = EmuBackend(EngineSettings(options=SCHEDULES["shuffled 4"]))
-    for rows, nb, count, tile, window, buffers in (
-        (9, 7, 2, 9, 3, 1), (9, 7, 3, 4, 2, 2), (13, 12, 4, 5, 7, 1), (5, 3, 5, 2, 1, 2),
-        (7, 10, 6, 7, 10, 1), (6, 9, 7, 3, 4, 2), (11, 13, 8, 4, 5, 1), (3, 2, 9, 3, 1, 2),
-        (2, 2, 33, 1, 2, 1),
+    for rows, nb, count, blocks, tile, stock in (
+        (9, 7, 2, 2, 9, 1), (9, 33, 3, 1, 4, 1), (13, 12, 4, 2, 5, 1), (1, 3, 5, 2, 2, 1),
+        (7, 65, 6, 3, 7, 2), (6, 9, 7, 2, 3, 2), (23, 40, 8, 1, 3, 1), (3, 2, 9, 2, 3, 1),
+        (2, 2, 33, 2, 1, 1),
     ):  # fmt: skip
         for far in (False, True):
             case = q4(rows, nb, count, far=far)
-            work = Work(rows, nb, compiled_rows(count), mask)
-            most = min(tile, work.most_tile(threads))
-            if most == 0:
-                continue
-            shared = work.shared(most, window, buffers)
+            m = compiled_rows(count, mask)
+            shared = shared_bytes(m, mask, warps, tile, stock)
             fixed = OpRunner(backend, "fixed")
-            fixed.ops = Ops(backend, Always(ManyShape(2, threads, shared, most, window, buffers)))
+            shape = ManyShape(blocks, 32 * warps, shared, m, tile, stock)
+            fixed.ops = Ops(backend, Always(shape))
             check_shape(case, lambda *a, run=fixed.run_for: run(*a, mask), mask)
