@@ -11,6 +11,7 @@ from parity.errors import InputError
 VARIANTS = (
     *("rsqrt", "norm_tree", "fma", "split_k", "unpaired", "libm_exp", "libm_sincos"),
     *("exp_via_double", "two_pass", "router_tree", "scale_assoc", "fold_p", "div_by_inverse"),
+    *("split_keys", "zero_point"),
 )
 TIERS = {
     "exact": frozenset[str](),
@@ -45,6 +46,8 @@ ACTS_ON = {
     "scale_assoc": frozenset({"gate", "up", "down"}),
     "fold_p": frozenset({"down", "x"}),
     "div_by_inverse": frozenset({"k", "v", "attn", "gate", "up", "down"}),
+    "split_keys": frozenset({"attn"}),
+    "zero_point": _PRODUCTS,
 }
 
 

@@ -19,13 +19,14 @@ from parity.protocol import Call, Elementary
 from parity_cpu.jit import jit
 from parity_cpu.ops.attention_f32 import scores_f32, weigh_f32
 from parity_cpu.ops.attention_int8 import scores_int8, weigh_int8
+from parity_cpu.ops.attention_parts import parts_total
 from parity_cpu.ops.headnorm import squares_ascending
 from parity_cpu.ops.norm_tree import squares_by_tree
 from parity_cpu.ops.rmsnorm import squares_by_blocks
 from parity_cpu.ops.router_topk import choose, largest
 from parity_cpu.ops.tree import power_of_two, tree_sum
 from parity_cpu.own_functions import own_values
-from parity_cpu.variants import TWO_PASS
+from parity_cpu.variants import SPLIT_KEYS, TWO_PASS
 
 Array = Any
 Floats = np.ndarray
@@ -163,7 +164,7 @@ def _attention_int8(
         scores_int8(s, q[m, h], q_scale[m, h], k, k_scale, sm_scale, g)
 
     def weigh(row: Array, p: Array, c: Array, total: Array, g: int) -> None:
-        weigh_int8(row, p, c, total, v, v_scale, g)
+        weigh_int8(row, p, c, total, v, v_scale, g, variants)
 
     return _attention(ask, out.shape, k.shape[1], pos, variants, score, weigh)
 
@@ -182,7 +183,7 @@ def _attention_f32(
         scores_f32(s, q[m, h], k, sm_scale, g)
 
     def weigh(row: Array, p: Array, c: Array, total: Array, g: int) -> None:
-        weigh_f32(row, p, c, total, v, g)
+        weigh_f32(row, p, c, total, v, g, variants)
 
     return _attention(ask, out.shape, k.shape[1], pos, variants, score, weigh)
 
@@ -198,18 +199,19 @@ def _attention(
 ) -> Outputs:
     """Correction and weight of every key but the first, keys ascending, head by head."""
     jobs = [(m, h, h // (shape[1] // n_kv)) for m, h in np.ndindex(shape[:2])]
+    known = variants & (TWO_PASS | SPLIT_KEYS)
     given = []
     for m, h, g in jobs:
         s = np.empty(pos + m + 1, F)
         score(s, m, h, g)
-        given.append(s - largest(s) if variants & TWO_PASS else online_arguments(s))
+        given.append(s - largest(s) if known else online_arguments(s))
     values = ask("expf", np.concatenate(given))
 
     def outputs() -> tuple[Array, ...]:
         out, at = np.empty(shape, F), 0
         for (m, h, g), asked in zip(jobs, given, strict=True):
             mine, at = values[at : at + asked.size], at + asked.size
-            weigh(out[m, h], *(_two_pass(mine) if variants & TWO_PASS else _online(mine)), g)
+            weigh(out[m, h], *(_known(mine, variants) if known else _online(mine)), g)
         return (out,)
 
     return outputs
@@ -235,8 +237,10 @@ def _online(values: Floats) -> tuple[Floats, Floats, np.float32]:
     return p, c, F(running_sum(p, c))  # Numba boxes a float32 as a Python float
 
 
-def _two_pass(values: Floats) -> tuple[Floats, Floats, np.float32]:
-    """The same of contract 5's two_pass: no correction, l by tree."""
+def _known(values: Floats, variants: int) -> tuple[Floats, Floats, np.float32]:
+    """The same of contract 5's two_pass and split_keys: no correction, l by tree or by parts."""
+    if variants & SPLIT_KEYS:
+        return values, np.ones_like(values), F(parts_total(values))
     part = np.zeros(power_of_two(values.size), F)
     part[: values.size] = values
     return values, np.ones_like(values), F(tree_sum(part))

@@ -67,6 +67,7 @@ def teach_operator(symbol: Any, kind: Lanes, instruction: str) -> None:
 
 for _symbol, _kind, _instruction in (
     (operator.add, F32, "fadd"),
+    (operator.sub, F32, "fsub"),
     (operator.mul, F32, "fmul"),
     (operator.add, I32, "add"),
     (operator.and_, I32, "and_"),
@@ -145,8 +146,8 @@ def as_floats(typingctx: Any, value: Any) -> Any:
     return F32(I32), codegen
 
 
-def _weights(nibbles: tuple[int, ...]) -> Callable[..., Any]:
-    """Those of ``nibbles`` (n beside n + 4), in their order."""
+def _weights(nibbles: tuple[int, ...], zero: int = 8) -> Callable[..., Any]:
+    """Those of ``nibbles`` (n beside n + 4) less ``zero``, in their order."""
 
     def typing(typingctx: Any, words: Any) -> Any:
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
@@ -154,10 +155,11 @@ def _weights(nibbles: tuple[int, ...]) -> Callable[..., Any]:
             for nibble in nibbles:
                 shifted = builder.lshr(args[0], _all(4 * (nibble % 4)))
                 if nibble < 4 and has(context, "avx512bw"):
-                    found[nibble], found[nibble + 4] = _two_weights(builder, shifted)
+                    found[nibble], found[nibble + 4] = _two_weights(builder, shifted, zero)
                 elif nibble not in found:
                     shifted = builder.lshr(args[0], _all(4 * nibble))
-                    less = builder.sub(builder.and_(shifted, _all(15)), _all(8))
+                    whole = builder.and_(shifted, _all(15))
+                    less = builder.sub(whole, _all(zero)) if zero else whole
                     found[nibble] = builder.sitofp(less, FLOATS)
             values = [found[nibble] for nibble in nibbles]
             return context.make_tuple(builder, sig.return_type, values)
@@ -172,11 +174,16 @@ def _weights(nibbles: tuple[int, ...]) -> Callable[..., Any]:
 eight_weights = compiled_only(_weights((0, 1, 2, 3, 4, 5, 6, 7)))
 low_weights = compiled_only(_weights((0, 2, 4, 6)))
 high_weights = compiled_only(_weights((1, 3, 5, 7)))
+# The same of the nibbles as they are stored.
+low_nibbles = compiled_only(_weights((0, 2, 4, 6), zero=0))
+high_nibbles = compiled_only(_weights((1, 3, 5, 7), zero=0))
 
 
-def _two_weights(builder: Any, words: Any) -> tuple[Any, Any]:
-    """Nibbles 0 and 4 of each lane less 8, by one look-up: a float32 so small is its upper half."""
-    upper = [struct.unpack("<I", struct.pack("<f", value % 16 - 8))[0] >> 16 for value in range(32)]
+def _two_weights(builder: Any, words: Any, zero: int) -> tuple[Any, Any]:
+    """Nibbles 0 and 4 of each lane less ``zero``, by one look-up: a float32 so small is its upper
+    half."""
+    values = (float(value % 16 - zero) for value in range(32))
+    upper = [struct.unpack("<I", struct.pack("<f", value))[0] >> 16 for value in values]
     table = ir.Constant(
         SHORTS, upper
     )  # found by five bits, of which the fifth is the next nibble's

@@ -17,6 +17,7 @@ BLOCK = 32  # weights of a Q4_0 block (1.3)
 HALF = BLOCK // 2
 PARTS = 4  # of split_k
 EIGHT = 8  # of RMSNorm's blocks (1.1)
+KEYS = 128  # of a part of split_keys
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,13 @@ def halving(n: int) -> Any:
         ends = parts[width:]
         parts = [(one, ends[k]) if k < len(ends) else one for k, one in enumerate(parts[:width])]
     return parts[0]
+
+
+def parts(n: int) -> Any:
+    """split_keys: each part of 128 keys by itself, then the parts; one part is no other order."""
+    if n <= KEYS:
+        return None
+    return chained(chained(range(at, min(at + KEYS, n))) for at in range(0, n, KEYS))
 
 
 def blocks(n: int, *, split: bool = False, unpaired: bool = False) -> Any:
@@ -122,4 +130,5 @@ KNOWN: tuple[Known, ...] = (
     Known("variant router_tree (1.5)", ("products",), halving),
     Known("contract 1.8 P V and l, 2 softmax", ("values",), ascending),
     Known("variant two_pass (1.8 l)", ("values",), halving),
+    Known("variant split_keys (1.8 P V and l)", ("values", "products"), parts),
 )

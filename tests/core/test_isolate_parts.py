@@ -196,7 +196,11 @@ def births(*keys: str) -> Births:
     ("born", "alone", "likely"),
     [
         ((), [*VARIANTS, "mine"], []),
-        (("t3_l0_attn",), ["libm_exp", "exp_via_double", "two_pass", "div_by_inverse"], ...),
+        (
+            ("t3_l0_attn",),
+            ["libm_exp", "exp_via_double", "two_pass", "div_by_inverse", "split_keys"],
+            ...,
+        ),
         (("t3_l0_attn", "t3_l1_act"), ["libm_exp", "exp_via_double"], ...),
         (("t3_l0_nrm", "t4_l1_rlogits"), [], ["rsqrt", "norm_tree", "fma", "router_tree"]),
     ],

@@ -101,8 +101,9 @@ def _families(found: Mapping[str, Kernel]) -> dict[str, Kernel]:
     and the others of that file, if they do not say so, in none."""
     fixed = {name: _named(kernel) for name, kernel in found.items()}
     return {
-        name: replace(kernel, fixed=fixed[name], family=frozenset().union(
-            *(fixed[other] for other in found if found[other].file == kernel.file)))
+        name: replace(
+            kernel, fixed=fixed[name], reads=kernel.reads | fixed[name], family=frozenset().union(
+                *(fixed[other] for other in found if found[other].file == kernel.file)))
         for name, kernel in found.items()
     }  # fmt: skip
 

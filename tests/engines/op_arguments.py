@@ -15,8 +15,10 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def parameters(op: Callable[..., Any]) -> list[str]:
-    """Names of an op's parameters: of a compiled function, or of a launch method."""
-    return list(inspect.signature(getattr(op, "py_func", op)).parameters)
+    """Names of an op's parameters, those by keyword alone left out: of a compiled function, or of a
+    launch method."""
+    signature = inspect.signature(getattr(op, "py_func", op))
+    return [each.name for each in signature.parameters.values() if each.kind != each.KEYWORD_ONLY]
 
 
 def op_arguments(
@@ -29,7 +31,7 @@ def op_arguments(
     """
     added: dict[str, Any] = {"variants": mask}
     if "scratch" in names:
-        added["scratch"] = _scratch(outputs[0].shape, args[-1])
+        added["scratch"] = _scratch(outputs[0].shape, args[-1], mask)
     if op_name == "l2norm":
         added["stride"] = int(np.prod(outputs[0].shape[1:]))
     if op_name == "router_topk":  # its k is the length of its outputs
@@ -44,7 +46,7 @@ def op_arguments(
     return found
 
 
-def _scratch(shape: Sequence[int], pos: int) -> Array:
+def _scratch(shape: Sequence[int], pos: int, mask: int) -> Array:
     """Room for the scores of all keys, for each row and head, and for three keys more."""
-    rows, heads = shape[:2]
-    return np.full((rows, heads, scratch_width(pos + rows + 3)), np.nan, np.float32)
+    rows, heads, hd = shape
+    return np.full((rows, heads, scratch_width(pos + rows + 3, hd, mask)), np.nan, np.float32)

@@ -134,6 +134,7 @@ PLANTED = [
     ("moe-tiny q4", "embed", "token index one too high", "t0_l0_nrm"),
     ("moe-tiny q4", "rmsnorm", "weight times r first", "t0_l0_nrm"),
     ("moe-tiny q4", "q4_matvec", "unpaired", "t0_l0_kraw"),
+    ("moe-tiny q4", "q4_matvec", "zero point out of the sum", "t0_l0_kraw"),
     ("moe-tiny q4", "headnorm", "blocks of 8", "t0_l0_knorm"),
     ("moe-tiny q4", "quant8", "truncated", "t0_l0_k"),
     ("moe-tiny q4", "rope", "rotated the other way", "t1_l0_k"),

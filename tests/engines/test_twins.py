@@ -53,8 +53,8 @@ def test_contract_sections_are_found() -> None:
 
 def test_every_file_has_its_twin_or_a_reason() -> None:
     assert twins.unpaired(OPS, KERNELS) == []
-    assert len(PAIRS) == 36
-    assert {"attention", "elementary", "q4", "tree", "variants"} == HEADERS
+    assert len(PAIRS) == 37
+    assert {"attention", "attention_parts", "elementary", "q4", "tree", "variants"} == HEADERS
 
 
 @pytest.mark.parametrize("stem", PAIRS)
@@ -84,7 +84,7 @@ def test_red_one_step_text_changed(stem: str) -> None:
     assert problems(stem, ref, planted) == [f"{stem}: ref '{step}', dut '{step}, nearly'"]
 
 
-@pytest.mark.parametrize("stem", ["rmsnorm", "attention", "router_topk", "q4"])
+@pytest.mark.parametrize("stem", ["rmsnorm", "attention", "attention_parts", "router_topk", "q4"])
 def test_red_two_steps_swapped(stem: str) -> None:
     ref, dut = texts(stem)
     one, two = re.findall(r"// (step \d+: .*)", dut)[:2]
@@ -169,7 +169,7 @@ def variant_bits(text: str) -> dict[str, int]:
 
 def test_variants_have_one_bit_everywhere() -> None:
     wanted = {name: variant_mask([name]) for name in VARIANTS}
-    assert len(wanted) == 13
+    assert len(wanted) == 15
     for path in (OPS.parent / "variants.py", KERNELS / "variants.cuh"):
         assert variant_bits(path.read_text(encoding="utf-8")) == wanted
 

@@ -20,6 +20,7 @@ OPS_ALONE = {
 }
 KERNELS_ALONE = {
     "async_copy",  # how memory is read
+    "attention_combine",  # the last step of attention_parts
     "attention_scores",  # how the scores of both attention ops are shared out
     "attention_tiles",  # the same of what their chains add
     "barriers",  # who waits for whom
@@ -40,6 +41,7 @@ KERNELS_ALONE = {
     "q4_rows",  # the same of q4_matvec
     "q4_row",  # the same of q4_matvec for one row
     "row_input",  # how the inputs of q4_row come to it, normed
+    "row_plan",  # which rows and columns of q4_row are whose
     "q4_chain",  # chains that q4_row is made of
     "f32_row",  # sums of fused_project's f32 rows
     "project",  # how the work of fused_project is shared out
@@ -60,7 +62,7 @@ FUNCTIONS_ALONE = {
     "q4": {"four_pairs", "four_variant", "four_single", "four_ints"},  # a word of sixteen rows
 }
 # Many threads share the work, keys in tiles or rows at once: other functions; steps are equal.
-OTHER_FUNCTIONS = {"attention", "q4"}
+OTHER_FUNCTIONS = {"attention", "attention_parts", "q4"}
 # Swapped functions of one statement each: nothing to count.
 WITHOUT_STEPS = {"variants"}
 # Python has no pointer arithmetic: where a kernel gets a moved pointer, the reference gets these.

@@ -103,7 +103,12 @@ def q4_matvec() -> Iterator[Case]:
         x = rows_of(filled(64, ZEROS[1:]), normal(f"q4 weights {name}", 64))
         yield f"all weights {name}", (scales, _payload(byte, count, 2), x)
     wide = np.full((1, 64), 2.0**125, F)
-    yield "block sums overflow", (scales[:1], _payload(ALL_ONE, 1, 2), wide)
+    yield f"{NON_FINITE}block sums overflow", (scales[:1], _payload(ALL_ONE, 1, 2), wide)
+    # With zero_point 7 times the one input is finite, 8 times it is not, and the two rounded as one
+    # would be.
+    alone = np.zeros((1, 64), F)
+    alone[0, 3] = 1.1 * 2.0**125
+    yield "8 inputs overflow", (scales[:1], _payload(ALL_MINUS_ONE, 1, 2), alone)
     for rows, blocks, tokens in (
         (1, 1, 1),
         (3, 5, 2),
@@ -122,6 +127,17 @@ def q4_matvec() -> Iterator[Case]:
         x[1, 40] = value
         args = (random_scales(name, 4, 2), random_nibbles(name, 4, 2), x)
         yield f"{NON_FINITE}one {name}", args
+    # With fma d * s vanishes to -0, which a block of minus zeros adds +0 to.
+    for blocks, tokens in ((2, 2), (33, 1)):
+        gone = np.full((tokens, blocks * 32), -0.0, F)
+        gone[:, -64] = -MIN_SUBNORMAL
+        d = np.full((1, blocks), F16_SCALES["smallest normal"], np.uint16)
+        name = f"a sum vanishes, then minus zeros, {blocks} blocks, {tokens} tokens"
+        yield name, (d, _payload(ALL_ONE, 1, blocks), gone)
+    # With zero_point an infinity meets a nibble 0, and itself times 8.
+    endless = np.ones((2, 64), F)
+    endless[0, 5], endless[1, 40] = np.inf, -np.inf
+    yield f"{NON_FINITE}infinity times a nibble 0", (scales[:1], _payload(0, 1, 2), endless)
     opposite = np.full((1, 64), FLT_MAX)
     opposite[0, 32:] = -FLT_MAX
     args = (scales[:1], _payload(ALL_ONE, 1, 2), opposite)

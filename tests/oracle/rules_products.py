@@ -83,7 +83,7 @@ def q4_products() -> Iterator[Rule]:
         ONE_F16,
         {0: -1, 1: -5, 2: -3, 16: 1, 17: -3},
         {0: 5, 1: 4194305, 2: 0.5, 16: 3, 17: 2**24, 18: 2**24 - 3},
-        ("unpaired", "fused"),
+        ("unpaired", "zero point out of the sum", "fused"),
     )
     x = {0: float(F(1.1)), 1: float(F(0.1))}
     yield _q4_rule("d multiplies the sum", THIRD_F16, {0: 3, 1: 5}, x, ("weights scaled first",))

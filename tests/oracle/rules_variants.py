@@ -63,11 +63,13 @@ def _product_sum(w: Exact, x: Exact, acc: Exact, names: Names) -> Exact:
 def _told_apart(
     op: str, args: tuple[Any, ...], outputs: Callable[[Names], tuple[Array, ...]]
 ) -> Iterator[VariantRule]:
-    """Every set of an op on one input, whose outputs are all different."""
+    """Every set of an op on one input, whose outputs are all different; but unpaired says nothing
+    more with zero_point."""
     sets = [NONE, *sets_of(op)]
     found = [outputs(names) for names in sets]
     seen = {b"".join(out.tobytes() for out in made) for made in found}
-    assert len(seen) == len(sets), f"{op}: the input does not tell its variants apart"
+    orders = {names - {"unpaired"} if "zero_point" in names else names for names in sets}
+    assert len(seen) == len(orders), f"{op}: the input does not tell its variants apart"
     for names, made in zip(sets[1:], found[1:], strict=True):
         yield VariantRule(op, names, args, made)
 
@@ -104,6 +106,10 @@ def norms() -> Iterator[VariantRule]:
 
 def _q4_block(w: Sequence[Exact], x: Sequence[Exact], names: Names) -> Exact:
     s = Exact(0)
+    if "zero_point" in names:
+        for weight, value in zip(w, x, strict=True):
+            s = _product_sum(weight + Exact(8), value, s, names)
+        return s - Exact(8) * total(x)
     if "unpaired" in names:
         for weight, value in zip(w, x, strict=True):
             s = _product_sum(weight, value, s, names)
@@ -124,9 +130,9 @@ def _q4_row(d: Exact, w: Sequence[Exact], x: Sequence[Exact], names: Names) -> E
 
 
 def q4_products() -> Iterator[VariantRule]:
-    """Five blocks, the fewest for split_k, tell all seven sets and the exact tier apart."""
+    """Five blocks, the fewest for split_k, tell every set and the exact tier apart."""
     weights = {e: (5 * e) % 16 - 8 for e in range(32)}
-    x = [float(F(((29 * i) % 101 - 50) / 10)) for i in range(160)]
+    x = [float(F(((29 * i) % 101 - 50) / 7)) for i in range(160)]
     args = (np.full((1, 5), THIRD_F16, np.uint16), packed(weights, 5)[None], row(*x))
     w, values = exacts(weights.values()), exacts(x)
 
@@ -225,12 +231,18 @@ def _exp(x: Exact, names: Names) -> Exact:
     return _nearest_exp(x) if "exp_via_double" in names else exp_of(x)
 
 
+SPLIT = frozenset({"split_keys"})
+
+
 def _attention(scores: Sequence[Exact], v: Sequence[Exact], names: Names) -> Exact:
     """One element of 1.8, f32 form, or int8 with value scales of 1."""
-    if "two_pass" in names:
+    if names & {"two_pass", "split_keys"}:
         top = max(scores, key=lambda score: score.value)
         p = [_exp(score - top, names) for score in scores]
-        return total([a * b for a, b in zip(p, v, strict=True)]) / tree(p)
+        products = [a * b for a, b in zip(p, v, strict=True)]
+        if "split_keys" in names:
+            return _by_parts(products) / _by_parts(p)
+        return total(products) / tree(p)
     m, length, acc = scores[0], Exact(1), Exact(0) + v[0]
     for score, value in zip(scores[1:], v[1:], strict=True):
         new_m = score if score.value > m.value else m
@@ -239,12 +251,28 @@ def _attention(scores: Sequence[Exact], v: Sequence[Exact], names: Names) -> Exa
     return acc / length
 
 
+def _by_parts(x: Sequence[Exact]) -> Exact:
+    return total([total(x[i : i + 128]) for i in range(0, len(x), 128)])
+
+
+def _many_keys() -> tuple[list[float], list[int]]:
+    """Scores and values of a part and some keys, which tell a cut from none."""
+    at = range(150)
+    return [-float(i % 2) for i in at], [(37 * i) % 101 - 40 for i in at]
+
+
 def attention() -> Iterator[VariantRule]:
-    """Two passes, l by tree; exp by way of binary64 where expf is not correctly rounded."""
+    """Two passes, l by tree; in parts; exp by way of binary64 where expf is not correctly
+    rounded."""
     point = float(Exact.from_bits(POINT).value)
+    many = tuple(map(exacts, _many_keys()))
+    found = {_attention(*many, frozenset(names)).bits for names in ((), ("two_pass",), SPLIT)}
+    assert len(found) == 3, "the keys do not tell the orders apart"
     for names, scores, v in (
         ({"two_pass"}, (-1, -1, -1, -1, 0), (3, -7, 11, 2, 5)),
         ({"exp_via_double"}, (0, point), (0, 127)),
+        (SPLIT, *_many_keys()),
+        (SPLIT | {"two_pass"}, *_many_keys()),
         (
             {"two_pass", "exp_via_double"},
             (0, -1, point, point, point, -1, -1),

@@ -32,6 +32,7 @@ AS_FAULT = {
     ("q4_matvec", "fma"): "fused",
     ("q4_matvec", "split_k"): "four partial sums",
     ("q4_matvec", "unpaired"): "unpaired",
+    ("q4_matvec", "zero_point"): "zero point out of the sum",
     ("f32_matvec", "fma"): "fused",
     ("expert_f32_matvec", "fma"): "fused",
     ("rope", "libm_sincos"): "platform's cosine and sine",
@@ -49,6 +50,8 @@ AS_FAULT = {
     },
     ("attention_int8", "two_pass"): "two passes, summed by tree",
     ("attention_f32", "two_pass"): "two passes, summed by tree",
+    ("attention_int8", "split_keys"): "two passes, summed by parts",
+    ("attention_f32", "split_keys"): "two passes, summed by parts",
 }
 
 
@@ -114,7 +117,7 @@ def test_names_are_the_projects() -> None:
     named = {name for names in variants.OF_OP.values() for name in names}
     assert named | {"norm_tree", "router_tree"} == set(VARIANTS)
     assert not any(names.issuperset(pair) for _, names in SETS for pair in EXCLUSIVE)
-    assert len(SETS) == 36
+    assert len(SETS) == 56
 
 
 def test_unknown_variant_is_refused() -> None:

@@ -13,6 +13,7 @@ _SOFTMAX_FAULTS = (
     "correction of the values alone",
     "two passes",
     "two passes, summed by tree",
+    "two passes, summed by parts",
     "maximum not subtracted",
     "every row sees the whole block",
     "mask at the top left",
@@ -69,10 +70,21 @@ def _score(dots: Array, q_scale: Array, k_scale: Array, sm: np.float32, fault: F
 
 def _two_passes(scores: Array, v: Array, v_scale: Array, fault: Fault) -> Array:
     p = each(expf, scores - scores.max())
-    acc = np.zeros(v.shape[1], F)
-    for t in range(len(scores)):
-        acc = acc + (p[t] * v_scale[t]) * v[t]
-    return acc / (_tree_sum(p) if fault == "two passes, summed by tree" else _serial_sum(p))
+    added = (p * v_scale)[:, None] * v
+    if fault == "two passes, summed by parts":
+        cuts = range(128, len(p), 128)
+        total, acc = (sum(map(_running, np.split(x, cuts)), F(0.0)) for x in (p, added))
+        return np.asarray(acc / total)
+    total = _tree_sum(p) if fault == "two passes, summed by tree" else _running(p)
+    return np.asarray(_running(added) / total)
+
+
+def _running(values: Array) -> Array:
+    """The sum along the first axis, ascending from +0.0."""
+    total = np.zeros(values.shape[1:], F)
+    for value in values:
+        total = total + value
+    return np.asarray(total)
 
 
 def _addend(p: np.float32, v_scale: np.float32, v: Array, fault: Fault) -> Array:
@@ -114,7 +126,7 @@ def _not_subtracted(scores: Array, v: Array, v_scale: Array) -> Array:
 def _attend(scores: Array, v: Array, v_scale: Array, fault: Fault) -> Array:
     if fault == "keys descending":
         scores, v, v_scale = scores[::-1], v[::-1], v_scale[::-1]
-    if fault in ("two passes", "two passes, summed by tree"):
+    if str(fault).startswith("two passes"):
         return _two_passes(scores, v, v_scale, fault)
     if fault == "maximum not subtracted":
         return _not_subtracted(scores, v, v_scale)
@@ -191,13 +203,6 @@ def attention_f32(
 # --- router ----------------------------------------------------------------------------------
 
 
-def _serial_sum(values: Array) -> np.float32:
-    total = F(0.0)
-    for value in values:
-        total = total + value
-    return total
-
-
 def _tree_sum(values: Array) -> np.float32:
     x = np.pad(values, (0, (1 << (len(values) - 1).bit_length()) - len(values)))
     while len(x) > 1:
@@ -209,7 +214,7 @@ def _probabilities(logits: Array, fault: Fault) -> Array:
     exp = exponential(fault)
     top = F(0.0) if fault == "maximum not subtracted" else logits.max()
     e = each(exp, logits - top)
-    total = _tree_sum(e) if fault == "summed by tree" else _serial_sum(e)
+    total = _tree_sum(e) if fault == "summed by tree" else _running(e)
     if fault == "times the reciprocal of the sum":
         return e * (F(1.0) / total)
     return e / total
@@ -233,7 +238,7 @@ def _route(logits: Array, k: int, norm: bool, fault: Fault) -> tuple[Array, Arra
     if fault == "never renormalised" or not (norm or fault == "always renormalised"):
         return ids, chosen
     in_order = p[np.sort(ids)] if fault == "renormalised in order of ids" else chosen
-    return ids, chosen / _serial_sum(in_order)
+    return ids, chosen / _running(in_order)
 
 
 def router_topk(logits: Array, k: int, norm: bool, fault: Fault = None) -> tuple[Array, Array]:

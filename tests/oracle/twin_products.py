@@ -26,6 +26,7 @@ FAULTS = {
     ),
     "q4_matvec": (
         "unpaired",
+        "zero point out of the sum",
         "fused",
         "four partial sums",
         "weights scaled first",
@@ -155,6 +156,13 @@ def _block_products(w: Array, x: Array, fault: Fault) -> list[Array]:
     return [products[e] + products[e + 16] for e in range(16)]
 
 
+def _block_without_zero(w: Array, x: Array) -> Array:
+    """The nibbles' sum, less 8 times the inputs' own; both ascending."""
+    products = [(w[None, :, e] + F(8.0)) * x[:, None, e] for e in range(32)]
+    inputs = [x[:, None, e] for e in range(32)]
+    return _chain(products, None) - F(8.0) * _chain(inputs, None)
+
+
 def _fused_block(w: Array, x: Array) -> Array:
     s = np.zeros((x.shape[0], w.shape[0]), F)
     for e in range(16):
@@ -177,6 +185,8 @@ def q4_matvec(d_bits: Array, qs: Array, x: Array, fault: Fault = None) -> Array:
         elif fault == "weights scaled first":
             scaled = d[:, b, None] * w[:, b]
             terms.append(_chain(_block_products(scaled, part, fault), None))
+        elif fault == "zero point out of the sum":
+            terms.append(d[None, :, b] * _block_without_zero(w[:, b], part))
         else:
             s = _chain(_block_products(w[:, b], part, fault), None)
             terms.append(d[None, :, b] * s)

@@ -76,14 +76,14 @@ def rope(x: Array, inv_freq: Array, pos: int, names: Names) -> Array:
 
 
 def _weights(scores: Row, names: Names) -> tuple[list[np.float32], list[np.float32], np.float32]:
-    """p, c and l of 1.8; two_pass has no correction, its c is 1."""
+    """p, c and l of 1.8; two_pass and split_keys have no correction, their c is 1."""
     exp = exponential(names)
-    if "two_pass" in names:
+    if names & {"two_pass", "split_keys"}:
         m = scores[0]
         for score in scores:
             m = score if score > m else m
         p = [exp(F(score - m)) for score in scores]
-        return p, [ONE] * len(p), tree_sum(p)
+        return p, [ONE] * len(p), _by_parts(p) if "split_keys" in names else tree_sum(p)
     p, c, total, m = [ONE], [ZERO], ONE, scores[0]
     for score in scores[1:]:
         new_m = score if score > m else m
@@ -94,14 +94,35 @@ def _weights(scores: Row, names: Names) -> tuple[list[np.float32], list[np.float
     return p, c, total
 
 
-def _values(v: Array, p: Row, c: Row, v_scale: Row | None, total: np.float32) -> Array:
-    """The accumulators side by side: each element of v has its own, key after key."""
-    acc = np.zeros(v.shape[1], F)
+PART = 128  # keys of a part, split_keys
+
+
+def _by_parts(p: Row) -> np.float32:
+    """l of split_keys: a sum of each part, then their sum."""
+    parts, total = [ZERO] * -(-len(p) // PART), ZERO
+    for t, weight in enumerate(p):
+        parts[t // PART] = F(parts[t // PART] + weight)
+    for part in parts:
+        total = F(total + part)
+    return total
+
+
+def _values(
+    v: Array, p: Row, c: Row, v_scale: Row | None, total: np.float32, names: Names
+) -> Array:
+    """The accumulators side by side: each element of v has its own, key after key; with split_keys
+    one of each part."""
+    split = "split_keys" in names
+    parts = [np.zeros(v.shape[1], F) for _ in range(-(-len(p) // PART) if split else 1)]
     for t in range(len(p)):
         weight = p[t] if v_scale is None else F(p[t] * v_scale[t])
         added = weight * v[t].astype(F)
-        acc = acc * c[t]
-        acc = acc + added
+        i = t // PART if split else 0
+        parts[i] = parts[i] * c[t]
+        parts[i] = parts[i] + added
+    acc = np.zeros(v.shape[1], F) if split else parts.pop()
+    for part in parts:
+        acc = acc + part
     return acc / total
 
 
@@ -116,7 +137,7 @@ def attention_int8(
     pos: int,
     names: Names,
 ) -> Array:
-    """1.8 on int8 rows with libm_exp, exp_via_double, two_pass."""
+    """1.8 on int8 rows with libm_exp, exp_via_double, two_pass, split_keys."""
     out, group = np.zeros(q.shape, F), q.shape[1] // k.shape[1]
     for m, h in np.ndindex(q.shape[:2]):
         g, scores = h // group, []
@@ -125,7 +146,7 @@ def attention_int8(
             scale = F(q_scale[m, h] * k_scale[t, g])
             scores.append(F(F(F(dot) * scale) * sm_scale))
         p, c, total = _weights(scores, names)
-        out[m, h] = _values(v[:, g], p, c, list(v_scale[:, g]), total)
+        out[m, h] = _values(v[:, g], p, c, list(v_scale[:, g]), total, names)
     return out
 
 
@@ -141,13 +162,13 @@ def _dots(q: Array, k: Array) -> Array:
 def attention_f32(
     q: Array, k: Array, v: Array, sm_scale: np.float32, pos: int, names: Names
 ) -> Array:
-    """1.8 on f32 rows with libm_exp, exp_via_double, two_pass."""
+    """1.8 on f32 rows with libm_exp, exp_via_double, two_pass, split_keys."""
     out, group = np.zeros(q.shape, F), q.shape[1] // k.shape[1]
     for m, h in np.ndindex(q.shape[:2]):
         g = h // group
         scores = _dots(q[m, h], k[: pos + m + 1, g]) * sm_scale
         p, c, total = _weights(list(scores), names)
-        out[m, h] = _values(v[:, g], p, c, None, total)
+        out[m, h] = _values(v[:, g], p, c, None, total, names)
     return out
 
 

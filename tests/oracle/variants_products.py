@@ -11,6 +11,8 @@ from tests.oracle.scalar import ONE, ZERO, Array, F, Row
 from tests.oracle.storage import BLOCK, HALF_BLOCK, block_weights, widen_f16
 from tests.oracle.variants_shared import Names, fma32, product_sum, tree_sum
 
+EIGHT = F(8.0)
+
 # --- norms -----------------------------------------------------------------------------------
 
 
@@ -81,8 +83,22 @@ def norm_tree(x: Array, w: Array, eps: np.float32, names: Names) -> Array:
 # --- products ----------------------------------------------------------------------------------
 
 
+def _nibble_block(w: Row, x: Row, names: Names) -> np.float32:
+    """s of one block with zero_point: nibbles as stored, then 8 times the inputs' sum taken off."""
+    s = ZERO
+    total = ZERO
+    for weight, value in zip(w, x, strict=True):
+        nibble = F(weight + EIGHT)
+        s = product_sum(nibble, value, s, names)
+        total = F(total + value)
+    offset = F(EIGHT * total)
+    return F(s - offset)
+
+
 def _q4_block(w: Row, x: Row, names: Names) -> np.float32:
     """s of one block."""
+    if "zero_point" in names:
+        return _nibble_block(w, x, names)
     s = ZERO
     if "unpaired" in names:
         for weight, value in zip(w, x, strict=True):
@@ -115,7 +131,7 @@ def _q4_row(d_bits: Array, qs: Array, x: Row, names: Names) -> np.float32:
 
 
 def q4_matvec(d_bits: Array, qs: Array, x: Array, names: Names) -> Array:
-    """1.3 with fma, split_k, unpaired."""
+    """1.3 with fma, split_k, unpaired, zero_point."""
     out = np.zeros((x.shape[0], d_bits.shape[0]), F)
     for m, j in np.ndindex(out.shape):
         out[m, j] = _q4_row(d_bits[j], qs[j], list(x[m]), names)

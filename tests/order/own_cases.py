@@ -41,6 +41,7 @@ class Case:
 
 Q4 = "contract 1.3"
 L = "contract 1.8 P V and l, 2 softmax"
+PARTS = "variant split_keys (1.8 P V and l)"
 TREE_NORM = "variant norm_tree (1.1, 1.2)"
 CASES = (
     # 1.1: whole blocks, and a tail of three
@@ -60,6 +61,8 @@ CASES = (
     Case("attention_f32_l", 40, 3, trees.by_tree, "variant two_pass (1.8 l)", "two_pass"),
     Case("attention_int8_l", 99, 3, trees.ascending, L),
     Case("attention_int8_l", 40, 2, trees.by_tree, "variant two_pass (1.8 l)", "two_pass"),
+    Case("attention_f32_l", 40, 2, trees.ascending, L, "split_keys"),
+    Case("attention_int8_l", 132, 2, trees.in_parts, PARTS, "split_keys"),
     # 1.3: three blocks; six of them where block b goes to partial b mod 4
     Case("q4_matvec", 96, 5, trees.q4, Q4),
     Case("q4_matvec", 96, 5, trees.q4, "variant fma (1.3)", "fma", trees.lower_halves),
@@ -89,6 +92,10 @@ CASES = (
     Case("attention_f32", 64, 6, trees.ascending, "contract 1.8 P V", "two_pass"),
     Case("attention_int8", 64, 6, trees.ascending, "contract 1.5; contract 1.4"),
     Case("attention_int8", 64, 6, trees.ascending, "contract 1.5; contract 1.4", "two_pass"),
+    # a part of keys is no other order; then two parts
+    Case("attention_f32", 128, 2, trees.ascending, "contract 1.8 P V", "split_keys"),
+    Case("attention_f32", 256, 2, trees.in_parts, PARTS, "split_keys"),
+    Case("attention_int8", 256, 2, trees.in_parts, PARTS, "two_pass+split_keys"),
     # 2: ranks ascending, the shared expert, the residual
     Case("combine", 9, 40, trees.residual, "contract 1.5; contract 1.4"),
     Case("combine", 9, 40, trees.residual, "contract 1.5; contract 1.4", "fold_p"),
@@ -117,6 +124,7 @@ BATCHES = (
     Case("attention_int8", 64, 6, trees.ascending, "contract 1.5; contract 1.4", M=4),
     Case("l2norm", 40, 3, trees.ascending, "contract 1.2", M=2),
     Case("attention_f32_l", 64, 4, trees.ascending, L, M=3),
+    Case("attention_f32", 256, 2, trees.in_parts, PARTS, "split_keys", M=3),
     Case("attention_int8_l", 64, 2, trees.ascending, L, M=3),
     Case("combine", 9, 8, trees.residual, "contract 1.5; contract 1.4", M=4),
     Case("router_softmax", 33, 1, trees.ascending, "contract 1.8 P V and l, 2 softmax", M=4),
@@ -124,7 +132,16 @@ BATCHES = (
 )
 
 
+# A difference of two sums: zero_point adds nibbles times x, and takes off 8 times the sum of x.
+NO_TREES = (
+    Case("q4_matvec", 96, 5, trees.q4_unpaired, "", "zero_point"),
+    Case("q4_matvec", 192, 5, trees.q4_unpaired, "", "fma+split_k+unpaired+zero_point"),
+    Case("q4_matvec", 96, 9, trees.q4_unpaired, "", "zero_point", M=4),
+)
+
+
 def unseen() -> set[tuple[str, str]]:
     """Variants that an op takes and that act on the order of its sum, without a case."""
-    cased = {(case.op, name) for case in CASES for name in case.variants.split("+")}
+    told = (*CASES, *NO_TREES)
+    cased = {(case.op, name) for case in told for name in case.variants.split("+")}
     return {(op, name) for op in TAKES for name in TAKES[op]} - cased

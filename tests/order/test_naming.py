@@ -91,6 +91,17 @@ def tree(run: Run) -> Value:
     return x[0]
 
 
+def in_parts(run: Run) -> Value:
+    """split_keys's acc and l."""
+    parts = [Value() for _ in range(-(-run.n // 128))]
+    for t, term in enumerate(run.terms):
+        parts[t // 128] = parts[t // 128] + term
+    acc = Value()
+    for part in parts:
+        acc = acc + part
+    return acc
+
+
 def q4_row(fma: bool = False, split_k: bool = False, unpaired: bool = False) -> Any:
     """1.3 and its variants."""
 
@@ -157,6 +168,8 @@ def test_a_q4_row_is_named(n: int, fma: bool, split_k: bool, unpaired: bool) -> 
         (q4_row(fma=True, split_k=True), "products", "variants fma, split_k (1.3)"),
         (ascending, "products", ASCENDING),
         (tree, "values", "variant two_pass (1.8 l)"),
+        (in_parts, "values", "variant split_keys (1.8 P V and l)"),
+        (in_parts, "products", "variant split_keys (1.8 P V and l)"),
     ],
 )
 def test_a_long_sum_has_one_name(formula: Any, terms: Any, name: str) -> None:

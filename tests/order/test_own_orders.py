@@ -19,7 +19,7 @@ from parity.order.tree import Order, Tree
 from parity_cpu import code_cache
 from parity_cpu.sums import CpuSums
 from parity_cuda.own_sums import CudaSums, EmuSums
-from tests.order.own_cases import BATCHES, CASES, Case, unseen
+from tests.order.own_cases import BATCHES, CASES, NO_TREES, Case, unseen
 
 FAMILIES: Mapping[str, SumFamily] = {"cpu": CpuSums(), "emu": EmuSums()}
 # They swap an elementary function, which is no order.
@@ -66,6 +66,15 @@ def test_rows_of_one_forward_have_the_order_of_single_ones(family: str, case: Ca
     op = opened(FAMILIES[family], case)
     require(case, reveal(op), op)
     assert op.key["batch"].startswith(f"{case.M}, ")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("case", NO_TREES, ids=lambda case: case.id)
+def test_a_difference_of_two_sums_is_no_tree(family: str, case: Case) -> None:
+    """What is told of the engine's own sum; without the variant it would be unpaired's tree."""
+    answer = reveal(opened(FAMILIES[family], case))
+    assert (answer.verdict, answer.order) == ("no tree", None)
+    assert answer.contradicts
 
 
 @pytest.mark.gpu

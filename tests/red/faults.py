@@ -100,8 +100,11 @@ class Patched(EmuEngine):
         ),
         "unpaired": (
             "q4_row.cuh",
-            "__fadd_rn(__fmaf_rn(low, x.scaled[e], x.eight[e]), second));",
-            "__fmaf_rn(low, x.scaled[e], x.eight[e]));\n      s = __fadd_rn(s, second);",
+            "__fadd_rn(__fmaf_rn(low, x.scaled[e], x.minus8(e)), second);\n"
+            "        s = begins ? made",
+            "__fmaf_rn(low, x.scaled[e], x.minus8(e));\n"
+            "        s = begins ? __fadd_rn(made, second)"
+            "\n : __fadd_rn(__fadd_rn(s, made), second); if (false) s = begins ? made",
         ),
         "wrong_position": ("rope.cu", "angle_of(pos[0] + m,", "angle_of(pos[0] + m + 1,"),
         "visible_length": (
@@ -125,7 +128,7 @@ class Patched(EmuEngine):
             "acc = add_sixteen(acc, ready);",
             "for (int i = 3; i >= 0; --i) acc = add_four(acc, ready.four[i]);",
         ),
-        "contracted": ("q4_row.cuh", "s = __fadd_rn(s, FIXED & FMA ?", "s = __fadd_rn(s, true ?"),
+        "contracted": ("q4_row.cuh", "const float made = FUSED ?", "const float made = true ?"),
     }
 
     def open(self, settings: EngineSettings) -> Backend:

@@ -55,6 +55,7 @@ OTHERS = (
     Case("two_pass", "moe-tiny", 7, ()),
     Case("norm_tree", "moe-tiny", 0, ()),
     Case("two_pass", "hybrid-tiny", 0, ()),
+    Case("split_keys", "moe-tiny", 7, ()),
 )
 ENGINES = {"cpu": Cpu, "emu": EmuEngine}
 

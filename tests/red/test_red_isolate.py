@@ -53,7 +53,8 @@ def runs_in(note: str) -> int:
 
 
 @pytest.mark.parametrize(
-    ("engine", "name"), [("cpu", "split_k"), ("cpu", "two_pass"), ("emu", "fold_p")]
+    ("engine", "name"),
+    [("cpu", "split_k"), ("cpu", "two_pass"), ("cpu", "split_keys"), ("emu", "fold_p")],
 )
 def test_one_variant_is_guilty_in_one_run(tmp_path: Path, engine: str, name: str) -> None:
     tree, found = isolate(tmp_path, f"{engine}:exact+{name}", *HANDED, "--only", "variants")

@@ -81,8 +81,9 @@ KERNELS = {
     ),
     "1.3 with the pairs added one by one": (
         *("q4_matvec", 96, 5, "q4_row.cuh"),
-        "__fadd_rn(__fmaf_rn(low, x.scaled[e], x.eight[e]), second));",
-        "__fmaf_rn(low, x.scaled[e], x.eight[e]));\n      s = __fadd_rn(s, second);",
+        "__fadd_rn(__fmaf_rn(low, x.scaled[e], x.minus8(e)), second);\n        s = begins ? made",
+        "__fmaf_rn(low, x.scaled[e], x.minus8(e));\n        s = begins ? __fadd_rn(made, second)"
+        "\n : __fadd_rn(__fadd_rn(s, made), second); if (false) s = begins ? made",
         trees.q4,
     ),
     "2 with the ranks from the last": (

@@ -27,16 +27,20 @@ from tests.cli_runner import Result, run_cli
 
 
 class Case(NamedTuple):
-    """A variant on a pinned model, and the place at t32 that must be the first, or ""."""
+    """A variant on a pinned model, and the place at the first decoded position that must be the
+    first, or ""."""
 
     variant: str
     model: str
     seed: int
     first: str
     options: tuple[str, ...] = ("--fields", "+ffn")
+    at: int = 32
 
 
 F32 = ("--fields", "+ffn", "--weights", "f32")
+# 131 keys: a part of 128 and one of three.
+PARTS = ("--tokens", ",".join(str(7 * t % 500) for t in range(130)), "--fields", "+ffn")
 # Where rounding absorbs a norm's other root or sum at nrm, the next norm that shows it is first.
 DENSE = (
     Case("rsqrt", "dense-tiny", 7, "l0_nrm"),
@@ -58,11 +62,18 @@ DENSE = (
     Case("split_k", "hybrid-tiny", 0, "l0_qkv"),
     Case("unpaired", "moe-tiny", 7, "l0_kraw"),
     Case("unpaired", "hybrid-tiny", 0, "l0_qkv"),
+    Case("zero_point", "moe-tiny", 7, "l0_kraw"),
+    Case("zero_point", "dense-tiny", 7, "l0_kraw"),
+    Case("zero_point", "hybrid-tiny", 0, "l0_qkv"),
     Case("two_pass", "moe-tiny", 7, "l0_attn"),
     Case("two_pass", "dense-tiny", 7, "l0_attn"),
     Case("two_pass", "moe-tiny", 0, "l0_attn", F32),
     # Layers 0 to 2 are Gated DeltaNet.
     Case("two_pass", "hybrid-tiny", 0, "l3_attn"),
+    Case("split_keys", "moe-tiny", 7, "l0_attn"),
+    Case("split_keys", "moe-tiny", 7, "l0_attn", PARTS, 130),
+    Case("split_keys", "moe-tiny", 0, "l0_attn", (*PARTS, "--weights", "f32"), 130),
+    Case("split_keys", "hybrid-tiny", 0, "l3_attn"),
     Case("router_tree", "moe-tiny", 7, "l0_rlogits"),
     Case("router_tree", "moe-tiny", 0, "l0_rlogits", F32),
     Case("router_tree", "moe-tiny", 7, "l0_x", ()),
@@ -74,7 +85,7 @@ DENSE = (
 # A variant of an op that a model does not have, or whose other order is the same one there.
 WITHOUT_EFFECT = (
     *(Case(name, "moe-tiny", 0, "", F32) for name in ("split_k", "unpaired", "scale_assoc")),
-    *(Case(name, "moe-tiny", 0, "", F32) for name in ("fold_p", "div_by_inverse")),
+    *(Case(name, "moe-tiny", 0, "", F32) for name in ("zero_point", "fold_p", "div_by_inverse")),
     *(Case(name, "dense-tiny", 7, "") for name in ("router_tree", "scale_assoc", "fold_p")),
     *(Case(name, "hybrid-tiny", 0, "") for name in ("router_tree", "scale_assoc", "fold_p")),
     Case("split_k", "moe-48", 7, ""),
@@ -86,8 +97,10 @@ REPAIRS = (
     ("-norm_tree", "kraw"),
     ("-fma", "kraw"),
     ("-split_k", "kraw"),
-    ("-unpaired", "attn"),
-    ("-two_pass", "rlogits"),
+    ("-unpaired", "kraw"),
+    ("-zero_point", "attn"),
+    ("-two_pass", "attn"),
+    ("-split_keys", "rlogits"),
     ("-router_tree", "gate"),
     ("-scale_assoc", "down"),
     ("-fold_p", None),
@@ -97,7 +110,8 @@ REPAIRS = (
 def case_name(case: Case) -> str:
     """``fold_p-moe-tiny-7-l0_x-f32``."""
     stored = "-f32" if "f32" in case.options else ""
-    return f"{case.variant}-{case.model}-{case.seed}-{case.first or 'same'}{stored}"
+    place = f"t{case.at}_{case.first}" if case.at != 32 else case.first or "same"
+    return f"{case.variant}-{case.model}-{case.seed}-{place}{stored}"
 
 
 def row(variant: str, model: str = "moe-tiny") -> Case:
@@ -119,7 +133,7 @@ def check(tmp_path: Path, dut: str, case: Case) -> Tree:
     """The table's promise for one row: exit status, verdict and first key."""
     result, tree = diff(tmp_path, dut, case)
     if case.first:
-        wanted = (1, "diverged", f"t32_{case.first}")
+        wanted = (1, "diverged", f"t{case.at}_{case.first}")
         assert {row.state for row in tree.inputs} <= {"same"}, "it is born there"
     else:
         wanted = (0, "same", None)
@@ -137,7 +151,8 @@ def test_every_dense_variant_stands_in_the_table() -> None:
     assert {case.variant for case in DENSE} == set(VARIANTS) - sparse
 
 
-FEW = (row("rsqrt", "dense-tiny"), *map(row, ("norm_tree", "fma", "two_pass", "fold_p")))
+PARTED = next(case for case in DENSE if case.at == 130)
+FEW = (row("rsqrt", "dense-tiny"), *map(row, ("norm_tree", "fma", "two_pass", "fold_p")), PARTED)
 
 
 @pytest.mark.parametrize("case", FEW, ids=case_name)
@@ -248,7 +263,7 @@ def test_exclusive_pair_runs_with_one_taken_out() -> None:
 # --- the table itself turns red -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", [*map(row, ("fma", "two_pass", "fold_p"))], ids=case_name)
+@pytest.mark.parametrize("case", [*map(row, ("fma", "two_pass", "fold_p")), PARTED], ids=case_name)
 def test_red_engine_that_ignores_its_variants(tmp_path: Path, case: Case) -> None:
     with pytest.raises(AssertionError, match="'same'"):
         check(tmp_path, f"tests.red.variant_engines:Deaf:exact+{case.variant}", case)

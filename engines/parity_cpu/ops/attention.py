@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from parity_cpu.jit import jit_part
+from parity_cpu.ops.attention_parts import parts_total
 from parity_cpu.ops.tree import power_of_two, tree_sum
 from parity_cpu.ops.variants import any_expf
-from parity_cpu.variants import TWO_PASS
+from parity_cpu.variants import SPLIT_KEYS, TWO_PASS
 
 f32 = np.float32
 
@@ -30,16 +31,18 @@ def online_softmax(s, c, variants):  # type: ignore[no-untyped-def]
 
 @jit_part
 def two_pass_softmax(s, c, variants):  # type: ignore[no-untyped-def]
-    """The same with the maximum first: p = expf(s - max), l = tree of p, no correction."""
+    """The same with the maximum first: p = expf(s - max), l = tree or parts of p, no correction."""
     top = s[0]
     # step 2: maximum, any order, then weights
     for t in range(s.shape[0]):
         top = s[t] if s[t] > top else top
-    part = np.zeros(power_of_two(s.shape[0]), np.float32)
     for t in range(s.shape[0]):
         s[t] = any_expf(f32(s[t] - top), variants)
         c[t] = f32(1.0)
-        part[t] = s[t]
+    if variants & SPLIT_KEYS:
+        return parts_total(s)
+    part = np.zeros(power_of_two(s.shape[0]), np.float32)
+    part[: s.shape[0]] = s
     # step 3: l by tree
     return tree_sum(part)
 
@@ -47,7 +50,7 @@ def two_pass_softmax(s, c, variants):  # type: ignore[no-untyped-def]
 @jit_part
 def softmax(s, c, variants):  # type: ignore[no-untyped-def]
     """s: (keys,) scores to weights; c: (keys,) corrections; returns l."""
-    if variants & TWO_PASS:
+    if variants & (TWO_PASS | SPLIT_KEYS):
         return two_pass_softmax(s, c, variants)
     return online_softmax(s, c, variants)
 

@@ -8,7 +8,9 @@ from numba import prange
 from parity_cpu.jit import jit, jit_parallel, jit_part
 from parity_cpu.lanes import LANES, as_floats, column, every, four_words, spread
 from parity_cpu.ops.attention import divide, softmax
+from parity_cpu.ops.attention_parts import PART, add_part
 from parity_cpu.tiles import put
+from parity_cpu.variants import SPLIT_KEYS
 
 f32 = np.float32
 
@@ -39,14 +41,27 @@ def dots_f32(q, k, first, count, g):  # type: ignore[no-untyped-def]
     return dot
 
 
-@jit
-def weigh_f32(out, p, c, total, v, g):  # type: ignore[no-untyped-def]
-    """out: (hd,) f32 by the weights p, the corrections c: (keys,) f32 and their sum ``total``."""
+@jit_part
+def add_f32(acc, p, c, v, g, begin, end):  # type: ignore[no-untyped-def]
+    """acc: (hd,) f32 of keys ``begin`` to ``end`` with weights p, corrections c: (keys,) f32."""
     # step 4: acc = acc * c + p * v
-    out[:] = f32(0.0)
-    for t in range(p.shape[0]):
-        for j in range(out.shape[0]):
-            out[j] = f32(f32(out[j] * c[t]) + f32(p[t] * v[t, g, j]))
+    acc[:] = f32(0.0)
+    for t in range(begin, end):
+        for j in range(acc.shape[0]):
+            acc[j] = f32(f32(acc[j] * c[t]) + f32(p[t] * v[t, g, j]))
+
+
+@jit
+def weigh_f32(out, p, c, total, v, g, variants):  # type: ignore[no-untyped-def]
+    """out: (hd,) f32 by the weights p, the corrections c: (keys,) f32 and their sum ``total``."""
+    if variants & SPLIT_KEYS:
+        acc = np.empty_like(out)
+        out[:] = f32(0.0)
+        for begin in range(0, p.shape[0], PART):
+            add_f32(acc, p, c, v, g, begin, min(begin + PART, p.shape[0]))
+            add_part(out, acc)
+    else:
+        add_f32(out, p, c, v, g, 0, p.shape[0])
     divide(out, total)
 
 
@@ -57,7 +72,7 @@ def head_f32(out, q, k, v, sm_scale, keys, g, variants):  # type: ignore[no-unty
     c = np.empty(keys, np.float32)
     scores_f32(s, q, k, sm_scale, g)
     total = softmax(s, c, variants)
-    weigh_f32(out, s, c, total, v, g)
+    weigh_f32(out, s, c, total, v, g, variants)
 
 
 @jit_parallel
@@ -65,7 +80,7 @@ def attention_f32(out, q, k, v, sm_scale, pos, variants):  # type: ignore[no-unt
     """out, q: (M, n_q, hd) f32; k, v: (cap, n_kv, hd) f32. Row m sees keys 0 .. pos + m.
 
     Heads run in parallel; the keys of one head are serial.
-    variants: libm_exp, exp_via_double, two_pass.
+    variants: libm_exp, exp_via_double, two_pass, split_keys.
     """
     heads = q.shape[1]
     group = heads // k.shape[1]

@@ -9,7 +9,9 @@ from parity_cpu.jit import jit_inside, jit_part
 from parity_cpu.lanes import (
     eight_weights,
     every,
+    high_nibbles,
     high_weights,
+    low_nibbles,
     low_weights,
     pair_dot,
     spread,
@@ -120,6 +122,52 @@ def four_fused(sums, v, w, x, to, after):  # type: ignore[no-untyped-def]
     s, t = fma32(v[2], every(x, to + 2), s), fma32(w[2], every(x, after + 2), t)
     s, t = fma32(v[3], every(x, to + 3), s), fma32(w[3], every(x, after + 3), t)
     return s, t
+
+
+@jit_inside
+def two_nibbles(one, other, x, to, after):  # type: ignore[no-untyped-def]
+    """``two_unpaired`` over the nibbles as they are stored (contract 5, zero_point); 8 * X is not
+    yet taken off."""
+    s = spread(f32(0.0)), spread(f32(0.0))
+    s = four_singles(s, low_nibbles(one[0]), low_nibbles(other[0]), x, to, after)
+    s = four_singles(s, low_nibbles(one[1]), low_nibbles(other[1]), x, to + 4, after + 4)
+    s = four_singles(s, low_nibbles(one[2]), low_nibbles(other[2]), x, to + 8, after + 8)
+    s = four_singles(s, low_nibbles(one[3]), low_nibbles(other[3]), x, to + 12, after + 12)
+    s = four_singles(s, high_nibbles(one[0]), high_nibbles(other[0]), x, to + 16, after + 16)
+    s = four_singles(s, high_nibbles(one[1]), high_nibbles(other[1]), x, to + 20, after + 20)
+    s = four_singles(s, high_nibbles(one[2]), high_nibbles(other[2]), x, to + 24, after + 24)
+    s = four_singles(s, high_nibbles(one[3]), high_nibbles(other[3]), x, to + 28, after + 28)
+    return s
+
+
+@jit_inside
+def two_nibbles_fused(one, other, x, to, after):  # type: ignore[no-untyped-def]
+    """``two_nibbles`` with fma."""
+    s = spread(f32(0.0)), spread(f32(0.0))
+    s = four_fused(s, low_nibbles(one[0]), low_nibbles(other[0]), x, to, after)
+    s = four_fused(s, low_nibbles(one[1]), low_nibbles(other[1]), x, to + 4, after + 4)
+    s = four_fused(s, low_nibbles(one[2]), low_nibbles(other[2]), x, to + 8, after + 8)
+    s = four_fused(s, low_nibbles(one[3]), low_nibbles(other[3]), x, to + 12, after + 12)
+    s = four_fused(s, high_nibbles(one[0]), high_nibbles(other[0]), x, to + 16, after + 16)
+    s = four_fused(s, high_nibbles(one[1]), high_nibbles(other[1]), x, to + 20, after + 20)
+    s = four_fused(s, high_nibbles(one[2]), high_nibbles(other[2]), x, to + 24, after + 24)
+    s = four_fused(s, high_nibbles(one[3]), high_nibbles(other[3]), x, to + 28, after + 28)
+    return s
+
+
+@jit_part
+def eight_sums(x, rows):  # type: ignore[no-untyped-def]
+    """What zero_point takes off each block's sum, 8 * X: (M, nb) f32; x: (M, nb * 32) f32. rows: so
+    many are made, the others are whatever they are."""
+    columns = x.shape[1]
+    found = np.empty((x.shape[0], columns // 32), np.float32)
+    for m in range(rows):
+        for b in range(columns // 32):
+            total = f32(0.0)
+            for j in range(b * 32, b * 32 + 32):
+                total = f32(total + x[m, j])
+            found[m, b] = f32(total * f32(8.0))
+    return found
 
 
 @jit_inside

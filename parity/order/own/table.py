@@ -47,8 +47,9 @@ OWN: Mapping[str, Callable[[Asked, Launch], OwnOp]] = {
 }
 
 # The variants that each op takes (contract 5); an engine's others do nothing in it.
-_Q4 = {"fma", "split_k", "unpaired"}
+_Q4 = {"fma", "split_k", "unpaired", "zero_point"}
 _EXPONENTIALS = {"libm_exp", "exp_via_double"}
+_KEYS = {"two_pass", "split_keys", *_EXPONENTIALS}
 TAKES: Mapping[str, Set[str]] = {
     "rmsnorm": {"rsqrt"},
     "headnorm": {"rsqrt"},
@@ -59,15 +60,15 @@ TAKES: Mapping[str, Set[str]] = {
     "router_tree": {"router_tree"},
     "expert_matvec": {"scale_assoc", "fold_p"},
     "expert_f32_matvec": {"fma"},
-    "attention_int8": {"two_pass", *_EXPONENTIALS},
-    "attention_f32": {"two_pass", *_EXPONENTIALS},
+    "attention_int8": _KEYS,
+    "attention_f32": _KEYS,
     "combine": {"fold_p"},
     "combine_shared": {"fold_p"},
     "delta_mem": frozenset(),
     "delta_o": frozenset(),
     "router_softmax": _EXPONENTIALS,
-    "attention_f32_l": {"two_pass", *_EXPONENTIALS},
-    "attention_int8_l": {"two_pass", *_EXPONENTIALS},
+    "attention_f32_l": _KEYS,
+    "attention_int8_l": _KEYS,
 }
 
 

@@ -34,6 +34,7 @@ ELEMENTARY = "elementary"  # test_elementary.py looks at it
 FMA_WRITTEN = {"elementary", "variants"}
 # And functions of q4.py that the variant alone calls.
 FUSED = {"q4_block_fused", "four_pairs_fused", "two_unpaired_fused", "four_fused"}
+FUSED |= {"two_nibbles_fused"}
 FLOAT64_WRITTEN = {"variants.inverse_root", "variants.any_expf"}
 PARALLEL = {"attention_f32", "attention_int8", "expert_f32_matvec", "expert_matvec"}
 PARALLEL |= {"delta_step", "f32_matvec", "q4_matvec"}

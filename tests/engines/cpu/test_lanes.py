@@ -13,12 +13,14 @@ import numpy as np
 import pytest
 from numba.core.errors import TypingError
 
+from parity.variants import variant_mask
 from parity_cpu.ops import delta_step, expert_matvec, f32_matvec, q4_matvec
 from parity_cpu.ops.attention_f32 import attention_f32
 from tests.engines.cpu import compiled_code
 
 F = np.float32
-EXACT, FAST = 0, 0xFFF  # masks: of no variant, of all that a product knows
+EXACT, FAST = 0, 0xFFF  # masks: of no variant, of all that a product knows but zero_point
+MASKS = (EXACT, FAST, FAST | variant_mask(["zero_point"]))
 ROWS = (1, 2, 15, 16, 17, 31, 33, 48)
 COLUMNS = (32, 96, 224, 256, 288, 544)  # blocks below, at and past the eight whose scales are read
 on_x86 = pytest.mark.skipif(
@@ -76,12 +78,12 @@ PRODUCTS: tuple[Callable[..., Array], ...] = (by_q4, by_experts, by_floats)
 
 
 def everything(seed: int) -> bytes:
-    """What all products give for some sizes, exact and fast."""
+    """What all products give for some sizes, exact and with variants."""
     return b"".join(
         product(slice(None), q4(rows, columns, seed), mask).tobytes()
         for product in PRODUCTS
         for rows, columns in ((3, 96), (33, 288))
-        for mask in (EXACT, FAST)
+        for mask in MASKS
     )
 
 
@@ -90,7 +92,7 @@ def everything(seed: int) -> bytes:
 def test_a_row_has_the_bits_it_has_alone(product: Callable[..., Array], columns: int) -> None:
     for rows in ROWS:
         given = q4(rows, columns)
-        for mask in (EXACT, FAST):
+        for mask in MASKS:
             together = product(slice(None), given, mask)
             for row in {0, rows // 2, rows - 1}:
                 alone = product(slice(row, row + 1), given, mask)
@@ -113,7 +115,7 @@ def in_child(seed: int, **settings: str) -> bytes:
 @on_x86
 def test_narrow_registers_give_the_bits_of_wide_ones() -> None:
     narrow = in_child(1, NUMBA_CPU_NAME="generic", NUMBA_CPU_FEATURES="+fma,+avx,+avx2")
-    assert len(narrow) == len(PRODUCTS) * (3 + 33) * 2 * 2 * 4
+    assert len(narrow) == len(PRODUCTS) * (3 + 33) * 2 * len(MASKS) * 4
     assert narrow == everything(1)
     assert narrow != everything(2)  # red: another model's bits
 

@@ -106,10 +106,15 @@ def test_red_one_flipped_bit(op: str) -> None:
         check.check_op(op, flipped)
 
 
+# What says nothing more where another one is named (contract 5).
+SAID_BY = {"zero_point": "unpaired", "split_keys": "two_pass"}
+
+
 @pytest.mark.parametrize(("op", "names"), SETS, ids=SET_IDS)
 def test_red_variant_left_out(op: str, names: variants.Names) -> None:
     """The op without the variants, or with one of several: its bits are not the set's."""
-    for less in [NONE, *(frozenset({name}) for name in names if len(names) > 1)]:
+    acting = names - {SAID_BY[name] for name in names & SAID_BY.keys()}
+    for less in [NONE, *(frozenset({name}) for name in names if len(acting) > 1)]:
         with pytest.raises(check.OpMismatch, match="differ, first at"):
             check.check_variants(op, names, lambda o, args, _, less=less: run_cpu(o, args, less))
 

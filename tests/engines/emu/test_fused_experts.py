@@ -107,7 +107,8 @@ def test_under_every_variant(names: tuple[str, ...]) -> None:
 
 
 def test_the_variants_above_are_those_that_an_op_reads() -> None:
-    assert {*VARIANTS} - {*READ} == {"split_k", "unpaired", "libm_sincos", "two_pass"}
+    others = {"split_k", "unpaired", "libm_sincos", "two_pass", "split_keys", "zero_point"}
+    assert {*VARIANTS} - {*READ} == others
     assert not any({*names}.issuperset(pair) for names in TIERS for pair in EXCLUSIVE)
 
 
@@ -269,8 +270,8 @@ FAULTS = {
         SHAPES[1], {"rlogits", "topp", "topk", "gate", "up", "act", *AFTER_ACT},
     ),
     "a router row's sum by another tree": (
-        ("route.cuh", "sum = __fadd_rn(sum, __shfl_down_sync(0xffffffffu, sum, n));",
-         "sum = __fadd_rn(sum, __shfl_down_sync(0xffffffffu, sum, n > 1 ? n : 0));"),
+        ("route.cuh", "sum = __fadd_rn(sum, __shfl_down_sync(0xffffffffu, sum, by));",
+         "sum = __fadd_rn(sum, __shfl_down_sync(0xffffffffu, sum, by > 1 ? by : 0));"),
         replace(SHAPES[1], guess=False),
         {"rlogits", "topp", "topk", "gate", "up", "act", *AFTER_ACT},
     ),

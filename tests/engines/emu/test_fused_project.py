@@ -79,11 +79,12 @@ def test_a_share_changes_no_bit(processors: int) -> None:
             assert compared(backend("shuffled 4"), shape, mask, tuning=tuning) == []
 
 
-@pytest.mark.parametrize("tile", [1, 2, 3, 7, 32])
+@pytest.mark.parametrize("tile", [1, 2, 3, 7, 70])
 def test_a_tile_changes_no_bit(tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tiles of sums, one or two at once, and f32 tiles; sides of one warp, of two, of three."""
     monkeypatch.setattr(row_shapes, "MOST_TILE", 2 * tile)
-    monkeypatch.setattr(row_shapes, "F32_TILE", tile)
+    monkeypatch.setattr(row_shapes, "ALONE_TILE", 2 * tile)
+    monkeypatch.setattr(row_shapes, "F32_TILE", min(tile, 32))
     seen = set()
     for across, warps in ((1, 3), (2, 4), (3, 3)):
         monkeypatch.setattr(row_shapes, "_across", lambda *_, across=across: across)
@@ -97,7 +98,7 @@ def test_a_tile_changes_no_bit(tile: int, monkeypatch: pytest.MonkeyPatch) -> No
                 seen.add((sides, found.across, found.kept // found.tile))
     assert {across for _, across, _ in seen} == {1, 2, 3}
     assert {sides for sides, *_ in seen} >= {1, 2, 3}
-    assert {tiles for *_, tiles in seen} == ({1} if tile == 32 else {1, 2})
+    assert {tiles for *_, tiles in seen} == ({1} if tile == 70 else {1, 2})
 
 
 def _shape_of(shape: Shape, tuning: Tuning) -> row_shapes.RowShape:
@@ -123,7 +124,7 @@ def test_shapes_fit_a_multiprocessor() -> None:
                     assert shape.shared <= MOST_SHARED
                     assert shape.threads <= 32 * row_shapes.WARPS
                     assert shape.threads % (32 * shape.across) == 0
-                    assert 1 <= shape.tile <= (32 if pairs else 64)
+                    assert 1 <= shape.tile <= row_shapes.MOST_TILE
                     assert shape.kept in (shape.tile, 2 * shape.tile)
                     assert not (pairs and shape.tile % 2)
                     own = rows / shape.blocks / (shape.threads / 32 / shape.across)
@@ -159,7 +160,7 @@ FAULTS: dict[str, tuple[Change, Shape, str, list[str]]] = {
         Shape(96, (20,), norm=False), "all tiny", ["out0"],
     ),
     "gate and up exchanged": (
-        ("q4_row.cuh", "(j + height / 2) % 32)", "j)"), NORMAL, "", ["act"],
+        ("q4_row.cuh", "__shfl_down_sync(0xffffffffu, acc, 16)", "acc"), NORMAL, "", ["act"],
     ),
     "the sum without its base": (
         ("q4_row.cuh", "__fadd_rn(base, acc)", "__fadd_rn(0.0f, acc)"),

@@ -102,8 +102,13 @@ def launched(preset: str, plan: Plan | None = None, tier: str = "exact") -> Mapp
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("preset", LAUNCHED)
 def test_nothing_of_a_fused_step_goes_op_by_op(preset: str, tier: str) -> None:
-    projected = {"exact": "fused_project", "fast": "fused_project_fma_unpaired"}[tier]
-    assert set(launched(preset, tier=tier)) == LAUNCHED[preset] - {"fused_project"} | {projected}
+    other = {"fused_project": "fused_project_fma_zero_point"} if tier == "fast" else {}
+    parts = "split_keys" in TIERS[tier]
+    if parts:
+        other |= {f"attention_{kv}": f"attention_{kv}_split_keys" for kv in ("int8", "f32")}
+    wanted = {other.get(name, name) for name in LAUNCHED[preset]}
+    wanted |= {"attention_combine"} if parts else set()
+    assert set(launched(preset, tier=tier)) == wanted
 
 
 @pytest.mark.parametrize(
@@ -133,7 +138,7 @@ def test_the_header_says_how_steps_are_launched() -> None:
     told = [engine_of(fuse=mode).describe()["launches"] for mode in ("on", "off")]
     assert told == ["fused", "op by op"]
     assert launches(True, "overlapping") == "fused, overlapping"
-    assert launches(False, "overlapping") == "op by op"
+    assert launches(False, "overlapping") == "op by op, overlapping"
     with pytest.raises(InputError, match=r"emu@fuse=2: not on or off"):
         engine_of(fuse="2")
     result = run_cli("diff", "--dut", "emu@fuse=maybe", "--n", "1", "-q")
@@ -223,7 +228,7 @@ def returns_first(body: str, texts: Mapping[str, str]) -> bool:
 
 def test_what_overlaps_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     names = overlapping(monkeypatch)
-    assert names >= {"fused_heads_int8", "fused_heads_f32", "fused_project"}
+    assert names >= {"fused_heads_int8", "fused_heads_f32", "fused_project", "sigmoid_gate"}
     assert [said for name in sorted(names) if (said := hasty(name, all_sources()))] == []
 
 
@@ -236,6 +241,8 @@ def test_what_overlaps_waits(monkeypatch: pytest.MonkeyPatch) -> None:
          "fused_heads_f32 does not wait, or lets nothing start"),
         ("fused_heads_f32", "  wait_for", "  if (j >= hd) return;\n  wait_for",
          "fused_heads_f32 may return before it waits"),
+        ("sigmoid_gate", "  wait_for", "  if (j >= n) return;\n  wait_for",
+         "sigmoid_gate may return before it waits"),
         ("fused_project", "  // step 1", "  if (cols == 0) return;\n  // step 1",
          "fused_project may return before it waits"),
     ],

@@ -1,0 +1,166 @@
+"""Keys in parts on the emulated device: the twin's bytes at every border of a part, in every order
+of threads, whatever the grid. Contract 5, split_keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from parity.protocol import EngineSettings
+from parity.variants import variant_mask
+from parity_cuda.emu_backend import EmuBackend
+from parity_cuda.ops import Ops, scratch_width, shared_out
+from parity_cuda.sources import kernel_sources
+from parity_cuda.tuning import Tuning
+from tests.engines.cuda.op_runner import OpRunner
+from tests.engines.cuda.shape_cases import Named, attention, check_shape, odd_scores, scored, unseen
+from tests.engines.cuda.test_ops_emu import SCHEDULES, SHARED, runner
+from tests.engines.cuda.twin_cases import numba_run
+from tests.oracle import check
+
+SPLIT, LIBRARY = variant_mask(["split_keys"]), variant_mask(["split_keys", "libm_exp"])
+SHAPES = (
+    # (n_q, n_kv, hd), keys of the last row, rows
+    ((4, 2, 96), 1, 1),
+    ((3, 3, 36), 128, 1),
+    ((4, 2, 96), 129, 2),
+    ((2, 2, 5), 130, 2),
+    ((9, 1, 40), 300, 3),
+    ((40, 1, 32), 257, 1),
+    ((2, 1, 32), 1003, 2),
+    ((1, 1, 32), 4400, 1),  # parts of more than one round of their sum
+)
+
+
+def cases(int8: bool) -> Iterator[Named]:
+    yield from (attention(*shape, int8) for shape in SHAPES)
+    yield from (scored(scores, int8) for scores in odd_scores())
+    if not int8:
+        yield from (unseen((2, 1, 36), 35, 3), unseen((1, 1, 32), 130, 2))
+
+
+CASES = [case for int8 in (True, False) for case in cases(int8)]
+
+
+def made(processors: int, schedule: str, sources: dict[str, str] | None = None) -> OpRunner:
+    """Grids of a device with so many processors."""
+    backend = EmuBackend(EngineSettings(options=SCHEDULES[schedule]), sources)
+    found = OpRunner(backend, f"{processors} processors")
+    found.ops = Ops(backend, Tuning(processors=processors))
+    return found
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]} {case[1]}")
+def test_parts_have_the_twins_bytes(case: Named) -> None:
+    for schedule in SCHEDULES:
+        run = runner(schedule).run_for
+        check_shape(case, lambda *a, run=run: run(*a, SPLIT), SPLIT)
+    check_shape(case, lambda *a: run(*a, LIBRARY), LIBRARY)
+
+
+@pytest.mark.parametrize("processors", [1, 3, 132])
+def test_no_grid_changes_a_bit(processors: int) -> None:
+    run = made(processors, "shuffled 3").run_for
+    for case in CASES[:8]:
+        check_shape(case, lambda *a: run(*a, SPLIT), SPLIT)
+
+
+def test_each_row_has_the_bytes_of_a_single_one() -> None:
+    """Rows see one key more each: their last parts are of other lengths, and a part begins."""
+    run = runner("shuffled 4").run_for
+    for int8 in (True, False):
+        op, _, spec, args = attention((4, 2, 40), 130, 4, int8)
+        (together,) = run(op, args, spec, SPLIT)
+        for m in range(4):
+            queries = [each[m : m + 1] for each in args[: 2 if int8 else 1]]
+            given = (*queries, *args[len(queries) : -1], args[-1] + m)
+            (alone,) = run(op, given, (((1, 4, 40), np.float32),), SPLIT)
+            assert alone[0].tobytes() == together[m].tobytes(), (op, m)
+
+
+def test_a_cut_is_an_order_of_its_own() -> None:
+    """Up to 128 keys it differs from two_pass in l alone; past them in acc too."""
+    named = {name: variant_mask([name]) for name in ("two_pass", "split_keys")}
+    for keys in (100, 131):
+        op, _, spec, args = attention((4, 2, 96), keys, 1, int8=False)
+        found = {name: numba_run(op, args, spec, mask)[0] for name, mask in named.items()}
+        assert found["two_pass"].tobytes() != found["split_keys"].tobytes()
+        both = numba_run(op, args, spec, named["two_pass"] | SPLIT)[0]
+        assert both.tobytes() == found["split_keys"].tobytes()
+
+
+@pytest.mark.parametrize(("keys", "hd"), [(1, 5), (128, 128), (129, 128), (1000, 96), (16384, 256)])
+def test_scratch_is_shared_out_whole(keys: int, hd: int) -> None:
+    """Room for every score and every sum; nothing of it twice."""
+    width, parts = scratch_width(keys, hd, SPLIT), -(-keys // 128)
+    scratch = np.zeros((2, 3, width), np.float32)
+    scores, sums = shared_out(scratch, hd, SPLIT)
+    assert scores.shape[2] * 32 // 33 == 128 * parts >= keys
+    assert sums is not None
+    assert sums.shape[2] == parts * (hd + -(-hd // 32))
+    assert scores.size + sums.size == scratch.size
+    assert not np.shares_memory(scores, sums)
+    assert shared_out(scratch, hd, 0) == (scratch, None)
+
+
+# --- planted faults -------------------------------------------------------------------------------
+
+PARTS = "attention_parts.cuh"
+FAULTS = {
+    "the last part left out": (
+        "begin + e < there ? *acc_of", "begin + e + 1 < there ? *acc_of",
+    ),
+    "parts from the last to the first": (
+        "? *acc_of :", "? acc_of[(there - 1 - 2 * (begin + e)) * sums.hd] :",
+    ),
+    "l of the part before": ("own, e))", "own, max(0, e - 1)))"),
+    "the maximum of the first part alone": (
+        "known_top(own, own + score_room(wide), seen)",
+        "known_top(own, own + score_room(wide), min(seen, PART))",
+    ),
+    "the newest key's value left out": ("if (t >= seen ||", "if (t + 1 >= seen ||"),
+    "scores of the part before": ("* wide + begin + t]", "* wide + max(0, begin - PART) + t]"),
+    "a head of the group left out": (
+        "h + e < group && first", "h + e < group - (group > 8) && first",
+    ),
+    "sums of the first row for all": (
+        "((long long)row * heads + h) * parts", "(long long)h * parts",
+    ),
+}  # fmt: skip
+
+
+def planted(old: str, new: str, schedule: str) -> OpRunner:
+    """Attention by parts with one text changed."""
+    sources = kernel_sources()
+    assert sources[PARTS].count(old) == 1, sources[PARTS].count(old)
+    sources[PARTS] = sources[PARTS].replace(old, new)
+    kept = {name: text for name, text in sources.items() if name in SHARED}
+    head, *kernels = sources["attention_f32.cu"].split('extern "C"')
+    needed = [each for each in kernels if "_scores(" in each or "_split_keys(" in each]
+    kept["attention_combine.cu"] = sources["attention_combine.cu"]
+    kept["attention_f32.cu"] = 'extern "C"'.join([head, *needed])
+    return made(132, schedule, kept)
+
+
+def first_wrong(run: OpRunner) -> str:
+    """What is said of the first case that has not the twin's bytes."""
+    for case in (attention(*shape, int8=False) for shape in SHAPES[2:6]):
+        try:
+            check_shape(case, lambda *a: run.run_for(*a, SPLIT), SPLIT)
+        except check.OpMismatch as error:
+            return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_red_a_part(fault: str) -> None:
+    assert first_wrong(planted(*FAULTS[fault], "shuffled 3")).startswith("attention_f32[")
+
+
+def test_red_weights_that_are_not_waited_for() -> None:
+    made_weights = "    weigh_part<Keys>(memory, scale, here, variants);\n"
+    texts = (f"{made_weights}    __syncthreads();\n", made_weights)
+    seen = {schedule for schedule in SCHEDULES if first_wrong(planted(*texts, schedule))}
+    assert seen, "no schedule shows the race"
