@@ -46,6 +46,7 @@ KERNELS_ALONE = {
     "f32_row",  # sums of fused_project's f32 rows
     "project",  # how the work of fused_project is shared out
     "q4_sums",  # sums that q4_rows is made of
+    "shares",  # which part of some work is whose
     "warp",  # as chain
     "digest",  # as above
     "elementary_tables",  # as above

@@ -12,6 +12,7 @@
 #include "overlap.cuh"
 #include "q4_chain.cuh"
 #include "q4_sums.cuh"
+#include "shares.cuh"
 
 #define MANY_STAGES 2  // units of a warp on their way or worked on
 #define MANY_ROWS 4    // most weight rows of a unit
@@ -36,13 +37,6 @@ struct Q4Many {
   }
 };
 
-// The first of `units` things that is the share of number `at` when `count` share them as evenly as can
-// be.
-__device__ __forceinline__ int many_share(int units, int at, int count) {
-  const unsigned each = (unsigned)units / (unsigned)count;
-  return (int)each * at + min(at, units - (int)each * count);
-}
-
 // Where a warp is: rows from .. to of a tile are its own, `row` the first of the unit. THREES: with units
 // of three rows, beside those of four and two.
 template <bool THREES>
@@ -52,10 +46,10 @@ struct Q4Walk {
   __device__ __forceinline__ explicit Q4Walk(const Q4Many& t) : tile(0), window(0) { measure(t); }
 
   __device__ __forceinline__ void measure(const Q4Many& t) {
-    const int at = many_share(t.own, tile, t.tiles());
-    const int height = many_share(t.own, tile + 1, t.tiles()) - at, warp = threadIdx.x / 32;
-    from = t.first + at + many_share(height, warp, t.warps());
-    to = t.first + at + many_share(height, warp + 1, t.warps());
+    const int at = even_share(t.own, tile, t.tiles());
+    const int height = even_share(t.own, tile + 1, t.tiles()) - at, warp = threadIdx.x / 32;
+    from = t.first + at + even_share(height, warp, t.warps());
+    to = t.first + at + even_share(height, warp + 1, t.warps());
     row = from;
   }
 
@@ -276,8 +270,8 @@ __device__ __forceinline__ void q4_rows(float* out, const unsigned short* d,
   const int warps = blockDim.x / 32, warp = threadIdx.x / 32;
   // Q4_MAGIC, in a way that no compiler can see: rows is never negative
   const unsigned magic = Q4_MAGIC | (unsigned)rows >> 31;
-  const int first = many_share(rows, blockIdx.x, gridDim.x);
-  const int own = many_share(rows, blockIdx.x + 1, gridDim.x) - first;
+  const int first = even_share(rows, blockIdx.x, gridDim.x);
+  const int own = even_share(rows, blockIdx.x + 1, gridDim.x) - first;
   float* eights = (float*)shared + 2 * stock * 32 * q4_pitch<M>();
   char* rings = (char*)(eights + (variants & ZERO_POINT ? stock * 32 * M : 0));
   const int of_sums = MANY_ROWS * (variants & FMA ? M + 1 : M) * MANY_STRIDE;

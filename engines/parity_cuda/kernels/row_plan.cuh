@@ -2,15 +2,9 @@
 // Any plan makes every sum once, and none changes one.
 #pragma once
 #include "barriers.cuh"
+#include "shares.cuh"
 
 #define ROW_UNIT 2  // rows that a warp's share is a multiple of
-
-// The first of `units` things that is the share of number `at` when `count` share them as evenly as can
-// be.
-__device__ __forceinline__ int row_share(int units, int at, int count) {
-  const unsigned each = (unsigned)units / (unsigned)count;
-  return (int)each * at + min(at, units - (int)each * count);
-}
 
 struct RowMatrix {
   float* out;
@@ -79,8 +73,8 @@ struct RowWalk {
     left = height * p.groups();
     if (p.across == 1) return;
     const int units = (left + ROW_UNIT - 1) / ROW_UNIT;
-    at = min(left, ROW_UNIT * row_share(units, own, p.across));
-    left = min(left, ROW_UNIT * row_share(units, own + 1, p.across)) - at;
+    at = min(left, ROW_UNIT * even_share(units, own, p.across));
+    left = min(left, ROW_UNIT * even_share(units, own + 1, p.across)) - at;
     for (; at >= height; at -= height) ++group;
   }
 
@@ -100,10 +94,10 @@ struct RowWalk {
 __device__ __forceinline__ void row_side_share(int units, int block, int blocks, int across,
                                                int& from, int& to) {
   const int side = threadIdx.x / 32 / across, sides = blockDim.x / 32 / across;
-  const int first = row_share(units, block, blocks);
-  const int own = row_share(units, block + 1, blocks) - first;
-  from = first + row_share(own, side, sides);
-  to = first + row_share(own, side + 1, sides);
+  const int first = even_share(units, block, blocks);
+  const int own = even_share(units, block + 1, blocks) - first;
+  from = first + even_share(own, side, sides);
+  to = first + even_share(own, side + 1, sides);
 }
 
 // All warps of a side have come; their shared memory is in order.
