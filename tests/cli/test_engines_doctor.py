@@ -37,7 +37,7 @@ def test_engines_are_listed_with_what_they_offer() -> None:
         at = lines.index(f"{name:<6}  parity-harness {Engine.version}")
         assert lines[at + 1].startswith("        tiers         exact")
         assert lines[at + 2].startswith("        variants      ")
-        block = " ".join(line.strip() for line in lines[at + 2 : at + 7])
+        block = " ".join(line.strip() for line in lines[at + 2 : at + 8])
         assert ", ".join(Engine.variants) in block
         assert f"capabilities  {', '.join(sorted(engine_class(name).capabilities))}" in block
         assert max(map(len, lines)) <= 80
