@@ -95,7 +95,7 @@ def diff(
     >>> red.verdict.value, int(red.exit_status), red.first
     ('diverged', 1, 't32_l0_kraw')
     >>> red.elements.rows[0].ulp
-    1
+    -2
     """
     from parity.progress import Progress
     from parity.runs.carried import model_text

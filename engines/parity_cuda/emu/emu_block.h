@@ -252,6 +252,14 @@ EMU_OUTLINE bool more_fibers(Block* b, int wanted) {
   return true;
 }
 
+// Of a block that does not run.
+EMU_OUTLINE void no_fibers(Block* b) {
+  for (; b->fiber_count > 0; b->fiber_count -= kFibersAtOnce) {
+    fibers_unmap(b->fibers + b->fiber_count - kFibersAtOnce, kFibersAtOnce);
+  }
+  b->free_count = 0;
+}
+
 EMU_NOTSAN inline void resume(Block* b, Thread* next, Fiber* mine, bool ends) {
   if (next->state == kNew) {
     if (!b->free_count && !more_fibers(b, b->fiber_count + kFibersAtOnce)) {

@@ -105,7 +105,10 @@ EMU_OUTLINE bool fibers_map(Fiber* fibers, int count) {
   for (int i = 0; i < count; i++) {
     char* guard = (char*)memory + step * (size_t)i;
     // A stack that overflows must end in a fault, not in its neighbour's variables.
-    if (mprotect(guard, page, PROT_NONE)) return false;
+    if (mprotect(guard, page, PROT_NONE)) {
+      munmap(memory, step * (size_t)count);
+      return false;
+    }
     fibers[i].stack = guard + page;
 #ifdef EMU_ASAN
     fibers[i].bottom = fibers[i].stack;
@@ -113,6 +116,12 @@ EMU_OUTLINE bool fibers_map(Fiber* fibers, int count) {
 #endif
   }
   return true;
+}
+
+// Gives back what one fibers_map() of `count` stacks has mapped.
+EMU_OUTLINE void fibers_unmap(Fiber* fibers, int count) {
+  const size_t page = (size_t)getpagesize();
+  munmap((char*)fibers[0].stack - page, (kStackBytes + page) * (size_t)count);
 }
 
 // Makes the fiber start in `entry` at the next switch to it. `colour` shifts the top of the stack

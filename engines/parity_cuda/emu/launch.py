@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import struct
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -31,6 +32,7 @@ _SCALARS: dict[type, tuple[int, str]] = {
     for kind in np.sctypeDict.values()
     if issubclass(kind, np.integer | np.floating | np.bool_) and np.dtype(kind).itemsize <= 8
 }
+MOST_AWAKE = 4  # modules that keep the stacks of their emulated threads
 _RUNTIMES = {"asan": "__asan_init", "tsan": "__tsan_init"}
 
 
@@ -152,6 +154,9 @@ class _Kernel:
 class EmuModule:
     """The kernels of one built module, loaded into this process."""
 
+    _awake: ClassVar[list[EmuModule]] = []
+    _turn: ClassVar[threading.Lock] = threading.Lock()
+
     def __init__(self, built: BuiltModule) -> None:
         """Load the library. NotRunError: its sanitizer's runtime is not in this process."""
         runtime = _RUNTIMES.get(built.mode)
@@ -166,6 +171,9 @@ class EmuModule:
         self._free = library.emu_free
         self._free.argtypes = (ctypes.c_void_p,)
         self._free.restype = None
+        self._rest = library.emu_rest
+        self._rest.argtypes = ()
+        self._rest.restype = None
         entries = (ctypes.POINTER(_Entry) * len(built.kernels)).in_dll(library, "emu_kernels")
         kernels = (_Kernel(index, entry.contents) for index, entry in enumerate(entries))
         self._kernels = {kernel.name: kernel for kernel in kernels}
@@ -194,6 +202,7 @@ class EmuModule:
         except struct.error:
             message = f"grid {grid}, block {block}, {shared_bytes} bytes of shared memory"
             raise ParityBug(f"kernel {name}: no such launch: {message}") from None
+        self._wake()
         packed = kernel.pack(args)
         if self.built.mode == "asan":
             with guarded(args) as copies:
@@ -202,6 +211,18 @@ class EmuModule:
             message = self._launch(kernel.index, shape + schedule.packed, packed)
         if message:
             raise self._fault(name, message)
+
+    def _wake(self) -> None:
+        """A stack takes two mappings, of which a process has some 65,000: without this the launches
+        of dozens of modules leave none, and not even a thread can be started."""
+        with self._turn:
+            if self._awake[-1:] == [self]:
+                return
+            if self in self._awake:
+                self._awake.remove(self)
+            self._awake.append(self)
+            while len(self._awake) > MOST_AWAKE:
+                self._awake.pop(0)._rest()
 
     def _fault(self, name: str, message: int) -> KernelFault:
         text = ctypes.string_at(message).decode(errors="replace")

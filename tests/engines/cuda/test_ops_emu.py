@@ -108,7 +108,7 @@ def test_red_kernel_text_by_twin(op: str, name: str, old: str, new: str) -> None
         ("attention_f32", "attention.cuh",
          "if (!first_is_nan) before = fmaxf(before, earlier);", ""),
         ("attention_f32", "attention_f32.cu", "if (d + 3 < hd) four.w = from[3];", ""),
-        ("attention_int8", "attention_scores.cuh", "j < hd; ++j) sum", "j + 1 < hd; ++j) sum"),
+        ("attention_int8", "attention_int8.cu", "j < hd; ++j) sum", "j + 1 < hd; ++j) sum"),
         ("router_topk", "topk.cuh", "other == top && id < best", "other == top && id > best"),
         ("expert_matvec", "expert_matvec.cu", "t.groups > 1 ? list[c] - m * t.ranks : 0", "0"),
         ("quant8", "heads.cuh", "rintf(", "roundf("),

@@ -1,5 +1,7 @@
 """Arguments of a launch: count, width, kind, memory; schedules; names."""
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -7,6 +9,7 @@ import pytest
 
 from parity.errors import ParityBug
 from parity_cuda.emu import EmuModule, Schedule, build_module
+from parity_cuda.emu import launch as launching
 from tests.engines.emu.reference import ASCENDING
 
 TEXT = """
@@ -149,3 +152,36 @@ def test_indices(
     out = np.full(blocks * threads, -1, i32)
     module.launch("where", grid, block, (out,), schedule=schedule)
     assert out.tolist() == [100 * b + t for b in range(blocks) for t in range(threads)]
+
+
+# --- stacks ---------------------------------------------------------------------------------------
+
+MEETING = """
+extern "C" __global__ void meet{0}(int* out) {{
+  __syncthreads();
+  out[threadIdx.x] = {0};
+}}
+"""
+
+
+def mappings() -> int:
+    return len(Path("/proc/self/maps").read_text().splitlines())
+
+
+def mapped_by_launches() -> int:
+    """Mappings that launches of seven modules, 1,024 threads each, leave; launched twice."""
+    texts = [{"meet.cu": MEETING.format(number)} for number in range(7)]
+    modules = [EmuModule(build_module(text)) for text in texts]
+    before, out = mappings(), np.zeros(1024, np.int32)
+    for number in (*range(7), *range(7)):
+        modules[number].launch(f"meet{number}", (1,), (1024,), (out,), schedule=ASCENDING)
+        assert out.tolist() == [number] * 1024
+    return mappings() - before
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/self/maps")
+def test_only_some_modules_keep_their_stacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two mappings a stack: those of four modules, until more of them may stay awake."""
+    assert mapped_by_launches() <= 4 * 2 * 1024 + 64
+    monkeypatch.setattr(launching, "MOST_AWAKE", 100)
+    assert mapped_by_launches() >= 3 * 2 * 1024  # red: a process ends at some 65,000

@@ -99,7 +99,13 @@ def sources() -> dict[str, str]:
         texts[planted.file] = texts[planted.file].replace(planted.old, planted.new)
     kept = {planted.file for planted in PLANTS.values()}
     # What the cases of the planted kernels launch besides them.
-    kept |= {"attention_f32.cu", "q4_matvec.cu", "rmsnorm.cu", "norm_tree.cu"}
+    kept |= {
+        "attention_f32.cu",
+        "attention_combine.cu",
+        "q4_matvec.cu",
+        "rmsnorm.cu",
+        "norm_tree.cu",
+    }
     return {name: text for name, text in texts.items() if name in kept or name.endswith(".cuh")}
 
 
