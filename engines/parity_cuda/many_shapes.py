@@ -8,12 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from parity.variants import variant_mask
+from parity_cuda.row_shapes import MOST_SHARED, WARPS
 
 LAUNCH_ROWS = 8  # most rows of inputs in one block
 COMPILED = (2, 4, LAUNCH_ROWS)  # rows of inputs that the kernel is compiled for
-WARPS = 12  # of a block: what a multiprocessor's registers are enough for
 EMULATED_WARPS = 4  # where each thread is paid for
-MOST_SHARED = 226 * 1024  # bytes of a block of an sm_90 multiprocessor, less what kernels name
 WINDOW = 32  # blocks of columns: a lane each
 UNITS = 3  # of a warp, at least, from one barrier of its block to the next, where there is room
 _UNIT = 4  # q4_rows.cuh: MANY_ROWS

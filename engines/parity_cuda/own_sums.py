@@ -105,9 +105,8 @@ def launcher(ops: Ops) -> Launch:
 
 @functools.cache
 def _arguments(op: str) -> tuple[str, ...]:
-    """Names of the arguments of a launch method, but for those by keyword alone."""
-    found = inspect.signature(getattr(Ops, op)).parameters.values()
-    return tuple(each.name for each in found if each.kind != each.KEYWORD_ONLY)[1:]
+    """Names of the arguments of a launch method."""
+    return tuple(inspect.signature(getattr(Ops, op)).parameters)[1:]
 
 
 def _added(names: Collection[str], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -63,10 +63,11 @@ def project(
     joined = act is not None and not any(floats)
     asked = _Asked(norm, act if joined else None, total)
     shape = _shape(ops, int(x.shape[1]), outs, floats, variants, asked)
-    if shape is None or _kernel(variants) is None:
+    kernel = _kernel(variants)
+    if shape is None or kernel is None:
         by_ops(ops, x, outs, variants, norm=norm, act=act, total=total)
         return
-    _launch(ops, x, outs, variants, asked, shape)
+    _launch(kernel, ops, x, outs, variants, asked, shape)
     if act is not None and not joined:
         ops.swiglu(act, outs[0][0], outs[1][0], variants)
 
@@ -107,6 +108,7 @@ def _shape(
 
 
 def _launch(
+    kernel: str,
     ops: Ops,
     x: Buffer,
     outs: Outs,
@@ -128,8 +130,6 @@ def _launch(
     )
     args += [np.int32(value) for value in last]
     block, shared = shape.threads, shape.shared
-    kernel = _kernel(variants)
-    assert kernel is not None
     ops.backend.launch(kernel, (shape.blocks,), block, args, shared=shared, overlap=True)
 
 

@@ -79,6 +79,15 @@ __device__ __forceinline__ float row_tree(float* part, int n) {
   return __shfl_sync(0xffffffffu, v[0], 0);
 }
 
+// The first units of this thread, all asked for at once.
+__device__ __forceinline__ void load_units(Eight (&held)[ROW_UNITS], const float* from, int units) {
+#pragma unroll
+  for (int i = 0; i < ROW_UNITS; ++i) {
+    const int unit = threadIdx.x + i * blockDim.x;
+    if (unit < units) held[i].load(from + unit * 8);
+  }
+}
+
 // Eight inputs to their place in `to`; in `unfit` the bit of their group is set where it is due.
 __device__ __forceinline__ void put_inputs(const Eight& x, float* to, int unit, unsigned* unfit) {
   x.store(to + row_place(unit));
@@ -90,11 +99,7 @@ __device__ __forceinline__ void bring_row(float* to, const float* from, int unit
   wait_for_previous();
   let_next_start();
   Eight x[ROW_UNITS];
-#pragma unroll
-  for (int i = 0; i < ROW_UNITS; ++i) {
-    const int unit = threadIdx.x + i * blockDim.x;
-    if (unit < units) x[i].load(from + unit * 8);
-  }
+  load_units(x, from, units);
 #pragma unroll
   for (int i = 0; i < ROW_UNITS; ++i) {
     const int unit = threadIdx.x + i * blockDim.x;
@@ -114,11 +119,7 @@ struct RowInput {
 
   // Before the launch ahead has ended.
   __device__ __forceinline__ void ask_weights(const RowNorm& norm, int units) {
-#pragma unroll
-    for (int i = 0; i < ROW_UNITS; ++i) {
-      const int unit = threadIdx.x + i * blockDim.x;
-      if (unit < units) w[i].load(norm.w + unit * 8);
-    }
+    load_units(w, norm.w, units);
     for (int unit = threadIdx.x + ROW_UNITS * blockDim.x; unit < units; unit += blockDim.x)
       prefetch_line(norm.w + unit * 8);
   }
@@ -130,11 +131,7 @@ struct RowInput {
     const bool tree = (variants & NORM_TREE) != 0;
     const int n = tree ? power_of_two(units * 8) : 0;
     for (int i = units * 8 + threadIdx.x; i < n; i += blockDim.x) part[i] = 0.0f;
-#pragma unroll
-    for (int i = 0; i < ROW_UNITS; ++i) {
-      const int unit = threadIdx.x + i * blockDim.x;
-      if (unit < units) x[i].load(from + unit * 8);
-    }
+    load_units(x, from, units);
 #pragma unroll
     for (int i = 0; i < ROW_UNITS; ++i) {
       const int unit = threadIdx.x + i * blockDim.x;
