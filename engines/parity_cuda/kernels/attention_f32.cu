@@ -74,6 +74,7 @@ extern "C" __global__ void __launch_bounds__(256) attention_f32_scores(float* sc
 extern "C" __global__ void __launch_bounds__(672) attention_f32(float* out, const float* q,
     const float* k, const float* v, float sm_scale, const int* pos, int variants, float* scratch, int count,
     int wide, int n_kv, int hd) {
+  variants = KNOWN(variants);
   extern __shared__ float tiles[];
   const FloatKeys keys = {q, k, v, sm_scale, n_kv, hd};
   attend(out, keys, scratch, pos[0], count, wide, hd, variants, tiles);
@@ -82,6 +83,7 @@ extern "C" __global__ void __launch_bounds__(672) attention_f32(float* out, cons
 extern "C" __global__ void __launch_bounds__(256, 3) attention_f32_split_keys(float* sums, const float* v,
     const int* pos, int variants, const float* scratch, int wide, int n_kv,
     int heads, int parts, int hd) {
+  variants = KNOWN(variants);
   extern __shared__ float shared[];
   const FloatKeys keys = {nullptr, nullptr, v, 0.0f, n_kv, hd};
   attend_parts(PartSums{sums, heads, parts, hd}, keys, scratch, pos[0], wide, variants, shared);

@@ -92,6 +92,7 @@ extern "C" __global__ void __launch_bounds__(672) attention_int8(float* out, con
     const float* q_scale, const signed char* k, const float* k_scale, const signed char* v,
     const float* v_scale, float sm_scale, const int* pos, int variants, float* scratch, int count, int wide,
     int n_kv, int hd) {
+  variants = KNOWN(variants);
   extern __shared__ float tiles[];
   const Int8Keys keys = {q, k, v, q_scale, k_scale, v_scale, sm_scale, n_kv, hd};
   attend(out, keys, scratch, pos[0], count, wide, hd, variants, tiles);
@@ -100,6 +101,7 @@ extern "C" __global__ void __launch_bounds__(672) attention_int8(float* out, con
 extern "C" __global__ void __launch_bounds__(256, 3) attention_int8_split_keys(float* sums, const signed char* v,
     const float* v_scale, const int* pos, int variants, const float* scratch, int wide, int n_kv,
     int heads, int parts, int hd) {
+  variants = KNOWN(variants);
   extern __shared__ float shared[];
   const Int8Keys keys = {nullptr, nullptr, v, nullptr, nullptr, v_scale, 0.0f, n_kv, hd};
   attend_parts(PartSums{sums, heads, parts, hd}, keys, scratch, pos[0], wide, variants, shared);

@@ -253,6 +253,7 @@ extern "C" __global__ void __launch_bounds__(128) fused_delta(
     float* o, float* gn, float* s, const float* q, const float* k, const float* v,
     const float* beta, const float* g, const float* z, const float* w, float eps, int variants,
     int rows, int v_stride, int key_heads, int key_width, int value_width, int tile) {
+  variants = KNOWN(variants);
   extern __shared__ float shared[];
   const DeltaRoom room(shared, rows, key_width, value_width);
   const int h = blockIdx.x, heads = gridDim.x, wide = value_width;

@@ -65,6 +65,7 @@ extern "C" __global__ void __launch_bounds__(128) fused_delta_inputs(
     const float* a, const float* b, const float* w, const float* rates, const float* dt_bias,
     float scale, int variants, int rows, int key_heads, int key_width, int heads, int channels,
     int value_blocks) {
+  variants = KNOWN(variants);
   extern __shared__ float head[];
   const int unit = blockIdx.x - 2 * key_heads, gates = unit - value_blocks;
   if (gates >= 0) {

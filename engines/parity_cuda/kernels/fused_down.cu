@@ -109,6 +109,7 @@ extern "C" __global__ void __launch_bounds__(288, 3) fused_down(float* x, float*
     const unsigned short* gate_d, const unsigned char* gate_qs, const unsigned short* up_d,
     const unsigned char* up_qs, const float* gs, const float* sh, int variants, int norm,
     int shared_row, int experts, int ranks, int inter, int hidden, int tile, int bytes) {
+  variants = KNOWN(variants);
   extern __shared__ float4 shared_words[];
   __shared__ int shared_right[1];
   const int first = blockIdx.x * tile, height = min(tile, hidden - first), nb = inter / 32;

@@ -10,6 +10,7 @@ extern "C" __global__ void fused_heads_int8(float* knorm, signed char* k, float*
     const float* kraw, const float* value, const float* query, const float* k_norm,
     const float* q_norm, const float* inv_freq, const int* pos, float eps, int variants, int half,
     int n_kv, int hd) {
+  variants = KNOWN(variants);
   extern __shared__ float part[];
   float* head = part + max(power_of_two(hd), 4);
   const int j = threadIdx.x, block = blockIdx.x, place = pos[0];

@@ -23,6 +23,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) fused_project(const float* 
     int rows0, float* out1, const float* w1, int rows1, float* out2, const float* w2, int rows2,
     float* out3, const float* w3, int rows3, int uses, int variants, int cols, int f32_blocks,
     int f32_tile, int tile, int kept, int across) {
+  variants = KNOWN(variants);
   extern __shared__ float shared[];
   const Project p = PROJECT_GIVEN;
   // step 1: the norm, the products, and what is made of them
@@ -37,6 +38,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) fused_project_fma(const flo
     int rows0, float* out1, const float* w1, int rows1, float* out2, const float* w2, int rows2,
     float* out3, const float* w3, int rows3, int uses, int variants, int cols, int f32_blocks,
     int f32_tile, int tile, int kept, int across) {
+  variants = KNOWN(variants);
   extern __shared__ float shared[];
   const Project p = PROJECT_GIVEN;
   project_block<FMA>(p, variants, shared);
@@ -50,6 +52,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) fused_project_unpaired(cons
     int rows0, float* out1, const float* w1, int rows1, float* out2, const float* w2, int rows2,
     float* out3, const float* w3, int rows3, int uses, int variants, int cols, int f32_blocks,
     int f32_tile, int tile, int kept, int across) {
+  variants = KNOWN(variants);
   extern __shared__ float shared[];
   const Project p = PROJECT_GIVEN;
   project_block<UNPAIRED>(p, variants, shared);
@@ -63,6 +66,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) fused_project_fma_unpaired(
     int rows0, float* out1, const float* w1, int rows1, float* out2, const float* w2, int rows2,
     float* out3, const float* w3, int rows3, int uses, int variants, int cols, int f32_blocks,
     int f32_tile, int tile, int kept, int across) {
+  variants = KNOWN(variants);
   extern __shared__ float shared[];
   const Project p = PROJECT_GIVEN;
   project_block<FMA | UNPAIRED>(p, variants, shared);
@@ -76,6 +80,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) fused_project_fma_zero_poin
     int rows0, float* out1, const float* w1, int rows1, float* out2, const float* w2, int rows2,
     float* out3, const float* w3, int rows3, int uses, int variants, int cols, int f32_blocks,
     int f32_tile, int tile, int kept, int across) {
+  variants = KNOWN(variants);
   extern __shared__ float shared[];
   const Project p = PROJECT_GIVEN;
   project_block<FMA | ZERO_POINT>(p, variants, shared);

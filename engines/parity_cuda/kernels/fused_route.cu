@@ -42,6 +42,7 @@ __device__ __forceinline__ void make_row(float* fnrm, short* q, float* scale, co
 extern "C" __global__ void __launch_bounds__(256) fused_route(float* fnrm, short* q, float* scale,
     float* logits, const float* ores, const float* norm, const float* router, float eps,
     int variants, int guess, int experts, int hidden, int stride, int makers) {
+  variants = KNOWN(variants);
   extern __shared__ float shared[];
   const int tiles = gridDim.x - makers, most = (experts + tiles - 1) / tiles;
   float *x = shared + most * stride, *part = x + (hidden + 3) / 4 * 4;

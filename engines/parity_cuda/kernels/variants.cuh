@@ -20,6 +20,14 @@
 #define SPLIT_KEYS (1 << 13)
 #define ZERO_POINT (1 << 14)
 
+// The mask of a launch. Where a unit is compiled for one mask alone (nvrtc.py), it is that number, and
+// the unit has no code of any other: instructions that no cache holds cost a launch microseconds.
+#ifdef KNOWN_VARIANTS
+#define KNOWN(variants) (KNOWN_VARIANTS)
+#else
+#define KNOWN(variants) (variants)
+#endif
+
 #ifdef __CUDA_EMU__
 #define library_expf emu_standin_expf
 #define library_exp emu_standin_exp
