@@ -81,7 +81,7 @@ def attend(rows: Rows, q: Buffer, q8: tuple[Buffer, Buffer] | None, parts: Parts
     q8: its int8 form and scales, None where the cache is f32."""
     config = rows.config
     out, scale = rows.f32("attn", *q.shape[1:]), np.float32(config.sm_scale)
-    room = (config.n_q, scratch_width(rows.positions, config.head_dim, rows.variants))
+    room = (config.n_q, scratch_width(rows.positions))
     scores = rows.pool.take_shared("scores", rows.count, room, np.float32)
     last = (scale, rows.place, rows.variants, scores)
     if q8 is None:

@@ -1,4 +1,4 @@
-"""A real device through CuPy: plain device memory, our own cubin, no CuPy-made kernels."""
+"""A real device through CuPy: plain device memory, our own cubins, no CuPy-made kernels."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from parity.model.checks import check_options
 from parity.protocol import EngineSettings
 from parity_cuda import nvrtc
 from parity_cuda.graph import FUSE, GRAPH, LAUNCHES, launches, switch
+from parity_cuda.modules import Modules
 from parity_cuda.programmatic import Programmatic, open_programmatic
-from parity_cuda.sources import kernel_sources, sources_digest
+from parity_cuda.sources import kernel_sources, known_mask, sources_digest, units_of
 
 OVERLAP = "overlap"
 DEVICE_TO_DEVICE = 3  # cudaMemcpyKind
-FREE_SHARED = 48 * 1024  # bytes of dynamic shared memory that a kernel gets without asking
 
 
 def open_cupy() -> Any:
@@ -48,7 +48,8 @@ def open_cupy() -> Any:
 
 
 class CupyBackend:
-    """Device 0, or the one of CUDA_VISIBLE_DEVICES."""
+    """Device 0, or the one of CUDA_VISIBLE_DEVICES. Of the tiers' masks that of the settings has
+    code of its own; under any other mask launches run the code that serves all."""
 
     def __init__(self, settings: EngineSettings, sources: Mapping[str, str] | None = None) -> None:
         check_options("cuda", settings.options, (GRAPH, FUSE, OVERLAP))
@@ -60,13 +61,15 @@ class CupyBackend:
         device = self._cupy.cuda.Device()
         self._arch = f"sm_{device.compute_capability}"
         self.processors = int(device.attributes["MultiProcessorCount"])
-        path, _ = nvrtc.cached_cubin(texts, self._arch)
-        self._module = self._cupy.RawModule(path=str(path))
+        units = units_of(texts, known_mask(settings.variants))
+        paths = nvrtc.cached_cubins(texts, self._arch, units)
+        loaded = {unit: self._cupy.RawModule(path=str(path)) for unit, path in paths.items()}
+        for module in loaded.values():
+            module.compile()  # loads it: none can be once a step is being recorded
+        self._modules = Modules(texts, loaded)
         self.counts: Counter[str] = Counter()
-        self._functions: dict[str, Any] = {}
-        self._allowed: dict[str, int] = {}
         self._digest = sources_digest(texts)
-        self._code = nvrtc.code_digest(path)
+        self._code = nvrtc.code_digest(paths.values())
         self._stream = _stream(self._cupy)
         self._stream.use()
         self._recording: Counter[str] | None = None
@@ -141,11 +144,9 @@ class CupyBackend:
         overlap: bool = False,
     ) -> None:
         """Launch on the engines' stream; to overlap, where the driver can."""
-        function = self._functions.get(kernel)
-        if function is None:
-            function = self._functions[kernel] = self._module.get_function(kernel)
-        if shared > max(FREE_SHARED, self._allowed.get(kernel, 0)):
-            function.max_dynamic_shared_size_bytes = self._allowed[kernel] = shared
+        code = self._modules.code(kernel, args)
+        code.allow(shared, overlap=overlap)
+        function = code.function
         counts = self.counts if self._recording is None else self._recording
         counts[kernel] += 1
         shape = block if isinstance(block, tuple) else (block,)

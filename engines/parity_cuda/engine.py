@@ -51,7 +51,7 @@ class DeviceEngine:
         require_loaded_sources()
         self.settings = settings
         self.backend = self.open(settings)
-        check_arithmetic(self.backend, self.name)
+        check_arithmetic(self.backend, self.name, variant_mask(settings.variants))
         self.positions = 0
         self.length = 0
         self._model: Model | None = None
@@ -64,7 +64,7 @@ class DeviceEngine:
 
     def describe(self) -> Mapping[str, str]:
         """Device, driver, compiler, options, digests of the kernels' texts and of their compiled
-        code, which serves all variants: the mask asks for some; emulated or not."""
+        code; the mask, which is asked of code that serves all variants; emulated or not."""
         return {**self.backend.info(), MASK: f"{variant_mask(self.settings.variants):04x}"}
 
     def room(self) -> Room:

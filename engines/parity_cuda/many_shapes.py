@@ -15,8 +15,8 @@ COMPILED = (2, 4, LAUNCH_ROWS)  # rows of inputs that the kernel is compiled for
 EMULATED_WARPS = 4  # where each thread is paid for
 WINDOW = 32  # blocks of columns: a lane each
 UNITS = 3  # of a warp, at least, from one barrier of its block to the next, where there is room
-_UNIT = 4  # q4_rows.cuh: MANY_ROWS
-_RING = 2 * _UNIT * WINDOW * (16 + 4)  # bytes: MANY_STAGES, MANY_STAGE_BYTES
+_UNIT = 4  # q4_sums.cuh: MANY_ROWS
+_RING = 2 * _UNIT * WINDOW * 16  # bytes: two of MANY_STAGE
 _STRIDE = WINDOW + 4  # floats: MANY_STRIDE
 _FMA, _SPLIT, _UNPAIRED, _ZERO = (
     variant_mask([name]) for name in ("fma", "split_k", "unpaired", "zero_point")
@@ -37,11 +37,18 @@ class ManyShape:
     stock: int
 
 
+def as_in_a_tier(variants: int) -> bool:
+    """Whether a mask says of Q4_0 rows what the exact tier does or what the fast one does: these
+    have code of their own, all others share a short loop. Beside zero_point unpaired says
+    nothing."""
+    given = variants & (_FMA | _SPLIT | _UNPAIRED | _ZERO)
+    return given == 0 or given | _UNPAIRED == _FMA | _SPLIT | _UNPAIRED | _ZERO
+
+
 def compiled_rows(count: int, variants: int = 0) -> int:
     """The rows of inputs that the kernel works on for ``count``. What is in no tier is compiled for
     the most alone."""
-    given = variants & (_FMA | _UNPAIRED | _ZERO)
-    if given and not (given & _FMA and given & _ZERO):
+    if not as_in_a_tier(variants):
         return LAUNCH_ROWS
     return next(each for each in COMPILED if each >= min(count, LAUNCH_ROWS))
 

@@ -1,18 +1,22 @@
-"""Compile the kernels to a cubin with NVRTC, without a driver, and keep it in the cache.
+"""Compile the kernels to cubins with NVRTC, without a driver, and keep them in the cache.
 
 CuPy's ``RawModule(code=)`` appends ``-ftz=true`` after the caller's options (cupy issue 9576), so
-the cubin is made here and loaded by path.
+the cubins are made here and loaded by path.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from parity.builds.cache import cache_folder, find_sealed, keep_sealed
 from parity.errors import InputError, NotRunError
+from parity_cuda.sources import Unit
 
 # Each flag with its reason: the contract has one rounding per operation (docs/contract.md).
 FLAGS = (
@@ -60,25 +64,47 @@ def _no_compile_cache() -> tuple[str, ...]:
     return ("--no-cache",) if tuple(_binding().getVersion()) >= (12, 9) else ()
 
 
-def cached_cubin(sources: Mapping[str, str], arch: str) -> tuple[Path, bool]:
-    """Path of the cubin for ``arch``, compiled when it is not in the cache; True on a hit.
+def unit_flags(unit: Unit) -> tuple[str, ...]:
+    """The flags of a unit: its mask is a constant of ``variants.cuh``."""
+    return FLAGS if unit.mask is None else (*FLAGS, f"-DKNOWN_VARIANTS={unit.mask}")
+
+
+def cached_cubins(sources: Mapping[str, str], arch: str, units: Sequence[Unit]) -> dict[Unit, Path]:
+    """Path of each unit's cubin for ``arch``. Those that are not in the cache are compiled at once,
+    each in a thread: NVRTC holds neither a lock of its own nor Python's."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        found = pool.map(lambda unit: cached_cubin(sources, arch, unit)[0], units)
+        return dict(zip(units, found, strict=True))
+
+
+def cached_cubin(sources: Mapping[str, str], arch: str, unit: Unit) -> tuple[Path, bool]:
+    """Path of a unit's cubin, compiled when it is not in the cache; True on a hit.
 
     The path has the seal of the content in its name, and content that was cut, altered or swapped
-    is compiled anew: what is loaded from it is what these sources compile to.
+    is compiled anew: what is loaded from it is what the unit's sources compile to.
     """
-    state = repr((sorted(sources.items()), arch, FLAGS, nvrtc_version()))
+    texts, flags = unit.of(sources), unit_flags(unit)
+    digests = [(name, _digest(text)) for name, text in sorted(texts.items())]
+    state = repr((digests, arch, flags, nvrtc_version()))
     key = hashlib.sha256(state.encode()).hexdigest()[:32]
     folder = cache_folder("cubin")
     kept = find_sealed(folder, key, ".cubin")
     if kept is not None:
         return kept, True
-    cubin, _ = compile_cubin(sources, arch)
+    cubin, _ = compile_cubin(texts, arch, flags)
     return keep_sealed(folder, key, ".cubin", cubin), False
 
 
-def code_digest(path: Path) -> str:
-    """SHA-256 (hex) of the cubin at ``path``."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+@cache
+def _digest(text: str) -> str:
+    """SHA-256 (hex) of a text; most are in every unit."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def code_digest(paths: Iterable[Path]) -> str:
+    """SHA-256 (hex) over the SHA-256 of each cubin, in order."""
+    each = (hashlib.sha256(path.read_bytes()).digest() for path in paths)
+    return hashlib.sha256(b"".join(each)).hexdigest()
 
 
 def _compile_error(log: str, arch: str) -> InputError:

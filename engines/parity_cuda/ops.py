@@ -25,10 +25,10 @@ MOST_CHAINS, MOST_PARTS = 8, 2  # threads and shared memory of a block
 APART, APART_WARPS = 1, 16  # of a block with so few chains: makers leave every fourth warp
 SCORE_KEYS, SCORE_WARPS, SCORE_ROWS = 32, 8, 8  # attention_scores.cuh
 SCORE_BLOCKS = 256  # of one KV head: more keys are taken in turn
-PART_WARPS, PART_BLOCKS = 8, 3  # attention_parts.cuh; blocks a processor has side by side
+PART_KEYS, PART_WARPS = 128, (8, 16)  # attention_parts.cuh; warps of a block: parts at once
+ALONE = 78 * 1024  # bytes beside a block of parts', so that no second one fits a processor
 COLUMNS = 16  # delta_step.cu
 SPLIT_KEYS = variant_mask(["split_keys"])
-_PART_SCORES = TILE_KEYS + TILE_KEYS // SCORE_KEYS  # of a part: the scores, a maximum for each 32
 
 
 def _blocks(count: int) -> int:
@@ -158,13 +158,12 @@ class Ops:
         variants: int,
         scratch: Buffer,
     ) -> None:
-        """Contract 1.8. scratch: (M, n_q, at least scratch_width(pos + M, hd, variants)) f32."""
-        hd, (scores, sums) = q.shape[2], shared_out(scratch, q.shape[2], variants)
-        given = [scores, q, q_scale, k, k_scale, sm_scale, pos]
-        self._scores("attention_int8_scores", given, q, k, scores, hd + 16, hd)
-        if sums is not None:
+        """Contract 1.8. scratch: (M, n_q, at least scratch_width(pos + M)) f32."""
+        hd, given = q.shape[2], [scratch, q, q_scale, k, k_scale, sm_scale, pos]
+        self._scores("attention_int8_scores", given, q, k, scratch, hd + 16, hd)
+        if variants & SPLIT_KEYS:
             values = [v, v_scale, pos, _int(variants)]
-            self._parts("attention_int8_split_keys", out, values, k, scores, sums)
+            self._parts("attention_int8_split_keys", out, values, k, scratch)
             return
         cached = [q, q_scale, k, k_scale, v, v_scale, sm_scale, pos, _int(variants)]
         self._chains("attention_int8", out, cached, k, scratch, 1)
@@ -181,11 +180,11 @@ class Ops:
         scratch: Buffer,
     ) -> None:
         """Contract 1.8, f32 form. scratch as above."""
-        hd, (scores, sums) = q.shape[2], shared_out(scratch, q.shape[2], variants)
-        given = [scores, q, k, sm_scale, pos]
-        self._scores("attention_f32_scores", given, q, k, scores, 4 * (hd + 7), 4 * hd)
-        if sums is not None:
-            self._parts("attention_f32_split_keys", out, [v, pos, _int(variants)], k, scores, sums)
+        hd, given = q.shape[2], [scratch, q, k, sm_scale, pos]
+        self._scores("attention_f32_scores", given, q, k, scratch, 4 * (hd + 7), 4 * hd)
+        if variants & SPLIT_KEYS:
+            values = [v, pos, _int(variants)]
+            self._parts("attention_f32_split_keys", out, values, k, scratch)
             return
         self._chains("attention_f32", out, [q, k, v, sm_scale, pos, _int(variants)], k, scratch, 4)
 
@@ -226,21 +225,15 @@ class Ops:
         self.backend.launch(kernel, grid, WARP * warps, args, shared=shared, overlap=True)
 
     def _parts(
-        self, kernel: str, out: Buffer, given: list[Any], k: Buffer, scores: Buffer, sums: Buffer
+        self, kernel: str, out: Buffer, given: list[Any], k: Buffer, scratch: Buffer
     ) -> None:
-        """Weights and sums of each part, then of the parts, over the scores of the launch before.
-        sums: (M, n_q, floats of all parts)."""
-        rows, heads, hd = out.shape
-        n_kv, slices, wide = _groups(heads, k), _over(hd, DIMS), scores.shape[2]
-        parts, group = sums.shape[2] // (hd + slices), heads // n_kv
-        side = _over(PART_BLOCKS * self.tuning.processors, n_kv * slices * rows)
-        grid = (min(parts, side), n_kv * slices, rows)
-        shared = 4 * (TILE_KEYS * DIMS + 2 * group * (TILE_KEYS + 4) + group)
-        sizes = [_int(n) for n in (wide, n_kv, heads, parts, hd)]
-        args = [sums, *given, scores, *sizes]
-        self.backend.launch(kernel, grid, WARP * PART_WARPS, args, shared=shared, overlap=True)
-        args = [out, sums, given[-2], *sizes[2:]]
-        self.backend.launch("attention_combine", (slices, heads, rows), WARP, args, overlap=True)
+        """Weights and sums of each part, then of the parts, over the scores of that launch."""
+        (rows, heads, hd), wide = out.shape, scratch.shape[2]
+        grid, (few, most) = (_over(hd, DIMS), heads, rows), PART_WARPS
+        warps = few if wide <= 2 * few * PART_KEYS else most
+        shared = ALONE if int(np.prod(grid)) <= self.tuning.processors else 0
+        args = [out, *given, scratch, _int(wide), _int(_groups(heads, k)), _int(hd)]
+        self.backend.launch(kernel, grid, WARP * warps, args, shared=shared, overlap=True)
 
     def add(self, out: Buffer, a: Buffer, b: Buffer) -> None:
         """Contract 2, the residual."""
@@ -401,24 +394,9 @@ def _groups(heads: int, k: Buffer) -> int:
     return n_kv
 
 
-def scratch_width(keys: int, hd: int = 0, variants: int = 0) -> int:
-    """Floats of scratch for the scores of ``keys`` keys: each, and a maximum for each 32. With
-    split_keys of whole parts, and of each the sums of hd dimensions and, for each 32 of them, l."""
-    if variants & SPLIT_KEYS:
-        return _over(keys, TILE_KEYS) * (_PART_SCORES + hd + _over(hd, DIMS))
+def scratch_width(keys: int) -> int:
+    """Floats of scratch for the scores of ``keys`` keys: each, and a maximum for each 32."""
     return keys + _over(keys, SCORE_KEYS)
-
-
-def shared_out(scratch: Buffer, hd: int, variants: int) -> tuple[Buffer, Buffer | None]:
-    """Scratch for the scores and, with split_keys, for the sums of parts, each (M, n_q, floats)."""
-    if not variants & SPLIT_KEYS:
-        return scratch, None
-    rows, heads, width = scratch.shape
-    of_part = hd + _over(hd, DIMS)
-    parts, flat = width // (_PART_SCORES + of_part), scratch.reshape(-1)
-    border = rows * heads * parts * _PART_SCORES
-    sums = flat[border : border + rows * heads * parts * of_part]
-    return flat[:border].reshape(rows, heads, -1), sums.reshape(rows, heads, -1)
 
 
 def score_memory(queries: int, key_bytes: int, query_bytes: int) -> int:

@@ -115,8 +115,8 @@ def _added(names: Collection[str], given: Mapping[str, Any]) -> dict[str, Any]:
     if "pos" in names:
         added["pos"] = np.array([given["pos"]], np.int32)
     if "scratch" in names:
-        rows, heads, hd = given["q"].shape
-        width = scratch_width(given["pos"] + rows, hd, given["variants"])
+        rows, heads, _ = given["q"].shape
+        width = scratch_width(given["pos"] + rows)
         added["scratch"] = np.full((rows, heads, width), np.nan, np.float32)
     return added
 

@@ -15,7 +15,7 @@ _MAPPED = (
     r'extern "C" __global__ void \1(float* out, const float* x, long long n) '
     r"{ map_elements<\2>(out, x, n); }"
 )
-_BOUNDS = re.compile(r"__launch_bounds__\(\d+(?:, \d+)?\)\s*")
+_BOUNDS = re.compile(r"__launch_bounds__\([^()]*\)\s*")
 _COMMENT = re.compile(r"//[^\n]*|^#define(?:[^\n]*\\\n)*[^\n]*", re.MULTILINE)
 _FUNCTION = re.compile(
     r"(?P<kind>__global__|__device__)[^;{}()]*?\b(?P<name>\w+)\s*"

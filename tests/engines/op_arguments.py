@@ -31,7 +31,7 @@ def op_arguments(
     """
     added: dict[str, Any] = {"variants": mask}
     if "scratch" in names:
-        added["scratch"] = _scratch(outputs[0].shape, args[-1], mask)
+        added["scratch"] = _scratch(outputs[0].shape, args[-1])
     if op_name == "l2norm":
         added["stride"] = int(np.prod(outputs[0].shape[1:]))
     if op_name == "router_topk":  # its k is the length of its outputs
@@ -46,7 +46,7 @@ def op_arguments(
     return found
 
 
-def _scratch(shape: Sequence[int], pos: int, mask: int) -> Array:
+def _scratch(shape: Sequence[int], pos: int) -> Array:
     """Room for the scores of all keys, for each row and head, and for three keys more."""
-    rows, heads, hd = shape
-    return np.full((rows, heads, scratch_width(pos + rows + 3, hd, mask)), np.nan, np.float32)
+    rows, heads, _ = shape
+    return np.full((rows, heads, scratch_width(pos + rows + 3)), np.nan, np.float32)

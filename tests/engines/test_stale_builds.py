@@ -20,7 +20,7 @@ from parity.protocol import EngineSettings
 from parity_cuda import nvrtc, sources
 from parity_cuda.emu import EmuModule, build, build_module
 from parity_cuda.engine import EmuEngine
-from parity_cuda.sources import kernel_sources
+from parity_cuda.sources import Unit, kernel_sources
 from tests.cli_runner import run_cli
 from tests.engines.emu.reference import ASCENDING
 from tests.engines.kernel_texts import COUNTED, RECOUNTED
@@ -312,7 +312,7 @@ def test_red_python_files_of_the_device_engine_that_changed(
 
 # --- NVRTC ----------------------------------------------------------------------------------------
 
-ARCH = "sm_90"
+ARCH, UNIT = "sm_90", Unit(("k.cu",))
 
 
 @pytest.fixture
@@ -327,21 +327,21 @@ def usable(cache: Path) -> Path:
 @pytest.mark.usefixtures("usable")
 @pytest.mark.parametrize("damage", ["cut", "altered", "swapped"])
 def test_red_a_damaged_cubin_is_compiled_anew(damage: str) -> None:
-    path, _ = nvrtc.cached_cubin(COUNTED, ARCH)
-    other, _ = nvrtc.cached_cubin(RECOUNTED, ARCH)
+    path, _ = nvrtc.cached_cubin(COUNTED, ARCH, UNIT)
+    other, _ = nvrtc.cached_cubin(RECOUNTED, ARCH, UNIT)
     whole, at = path.read_bytes(), path.stat().st_size // 2
     altered = whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]
     bad = {"cut": whole[:-1], "altered": altered, "swapped": other.read_bytes()}
     path.write_bytes(bad[damage])
-    again, hit = nvrtc.cached_cubin(COUNTED, ARCH)
+    again, hit = nvrtc.cached_cubin(COUNTED, ARCH, UNIT)
     assert not hit
     assert again.read_bytes() == whole
-    assert nvrtc.cached_cubin(COUNTED, ARCH) == (again, True)
+    assert nvrtc.cached_cubin(COUNTED, ARCH, UNIT) == (again, True)
 
 
 @pytest.mark.usefixtures("usable")
 def test_red_an_included_header_is_part_of_the_cubin() -> None:
     """B11 (c) for a device."""
-    paths = [nvrtc.cached_cubin(texts, ARCH)[0] for texts in (COUNTED, RECOUNTED)]
-    assert len({nvrtc.code_digest(path) for path in paths}) == 2
+    paths = [nvrtc.cached_cubin(texts, ARCH, UNIT)[0] for texts in (COUNTED, RECOUNTED)]
+    assert len({nvrtc.code_digest([path]) for path in paths}) == 2
     assert paths[0].read_bytes() == nvrtc.compile_cubin(COUNTED, ARCH)[0]

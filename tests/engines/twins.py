@@ -20,7 +20,6 @@ OPS_ALONE = {
 }
 KERNELS_ALONE = {
     "async_copy",  # how memory is read
-    "attention_combine",  # the last step of attention_parts
     "attention_scores",  # how the scores of both attention ops are shared out
     "attention_tiles",  # the same of what their chains add
     "barriers",  # who waits for whom
@@ -43,7 +42,6 @@ KERNELS_ALONE = {
     "row_input",  # how the inputs of q4_row come to it, normed
     "row_plan",  # which rows and columns of q4_row are whose
     "q4_chain",  # chains that q4_row is made of
-    "f32_row",  # sums of fused_project's f32 rows
     "project",  # how the work of fused_project is shared out
     "q4_sums",  # sums that q4_rows is made of
     "shares",  # which part of some work is whose

@@ -20,13 +20,18 @@ SHAPES = (*moe_cases.cases(), *(replace(REAL, data=kind) for kind in ("random", 
           replace(REAL, shared=True, guess=False))  # fmt: skip
 
 
+@pytest.fixture(scope="module", params=TIERS)
+def tier(request: pytest.FixtureRequest) -> str:
+    """Whose code the device has."""
+    return str(request.param)
+
+
 @pytest.fixture(scope="module", params=["on", "off"], ids=["overlapping", "one by one"])
-def device(request: pytest.FixtureRequest) -> CupyBackend:
+def device(request: pytest.FixtureRequest, tier: str) -> CupyBackend:
     """The device with the kernels as they ship."""
-    return CupyBackend(EngineSettings(options={"overlap": request.param}))
+    return CupyBackend(EngineSettings(tier, TIERS[tier], options={"overlap": request.param}))
 
 
-@pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_three_launches_have_the_bytes_of_the_ops(
     device: CupyBackend, shape: Shape, tier: str

@@ -9,6 +9,7 @@ import pytest
 
 from parity_cuda import nvrtc
 from parity_cuda.cupy_backend import open_cupy
+from parity_cuda.sources import Unit
 from tests.engines.header_digest import RESULT, THREADS, Jobs, all_jobs, random_bytes, sources
 
 pytestmark = pytest.mark.gpu
@@ -20,7 +21,7 @@ def differing(jobs: Jobs) -> tuple[list[tuple[int, int]], float]:
     """Buffers whose result on the device is not the one wanted; ms of the second launch."""
     cupy = open_cupy()
     arch = f"sm_{cupy.cuda.Device().compute_capability}"
-    path, _ = nvrtc.cached_cubin(sources(), arch)
+    path, _ = nvrtc.cached_cubin(sources(), arch, Unit(("digests.cu",)))
     kernel = cupy.RawModule(path=str(path)).get_function("digests")
     memory = cupy.asarray(jobs.memory)
     given = cupy.asarray(jobs.array(memory.data.ptr).view(np.uint8))

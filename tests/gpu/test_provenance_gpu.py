@@ -14,6 +14,7 @@ from parity.tree import Tree
 from parity_cuda import nvrtc
 from parity_cuda.cupy_backend import CupyBackend
 from parity_cuda.engine import CudaEngine
+from parity_cuda.sources import kernel_sources, units_of
 from tests.cli_runner import run_cli
 from tests.engines.kernel_texts import COUNTED, RECOUNTED
 
@@ -64,22 +65,26 @@ def test_the_digest_loaded_is_that_of_what_was_compiled(
 
     monkeypatch.setattr(nvrtc, "compile_cubin", seen)
     told = [CudaEngine(EngineSettings()).describe() for _ in range(2)]  # compiled, then kept
-    (cubin,) = compiled
-    assert [path.read_bytes() for path in (cache / "cubin").iterdir()] == [cubin]
-    wanted = hashlib.sha256(cubin).hexdigest()[:16]
+    assert sorted(path.read_bytes() for path in (cache / "cubin").iterdir()) == sorted(compiled)
+    texts, arch = kernel_sources(), told[0]["options"].split()[0]
+    paths = nvrtc.cached_cubins(texts, arch, units_of(texts, 0)).values()
+    each = [hashlib.sha256(path.read_bytes()).digest() for path in paths]
+    assert len(each) == len(compiled)
+    wanted = hashlib.sha256(b"".join(each)).hexdigest()[:16]
     assert [one["compiled"] for one in told] == [wanted, wanted]
     assert "cupy=" in told[0]["packages"]
     assert "parity=" in told[0]["packages"]
-    print(f"\n{told[0]['device']}, {told[0]['compiler']}: cubin {wanted}, {len(cubin):,} bytes")
+    size = sum(map(len, compiled))
+    print(f"\n{told[0]['device']}, {told[0]['compiler']}: {len(each)} cubins, {size:,} bytes")
 
 
-def test_one_cubin_serves_every_variant() -> None:
-    exact, masked = (
+def test_a_tier_has_code_of_its_own_and_one_build_serves_all_other_masks() -> None:
+    exact, masked, other = (
         CudaEngine(EngineSettings(variants=frozenset(names))).describe()
-        for names in ((), ("libm_exp",))
+        for names in ((), ("libm_exp",), ("rsqrt",))
     )
-    assert exact["compiled"] == masked["compiled"]
-    assert (exact["mask"], masked["mask"]) == ("0000", "0020")
+    assert exact["compiled"] != masked["compiled"] == other["compiled"]
+    assert [each["mask"] for each in (exact, masked, other)] == ["0000", "0020", "0001"]
 
 
 def test_red_a_diff_that_switches_nothing(tmp_path: Path) -> None:
@@ -93,8 +98,16 @@ def test_red_a_diff_that_switches_nothing(tmp_path: Path) -> None:
 def test_a_variant_is_not_called_the_same(tmp_path: Path, variant: str, status: int) -> None:
     found, tree = diff(tmp_path, "cuda", f"cuda+{variant}")
     assert found == status
-    text = f"ref and dut ran one build ({tree.ref['compiled']}), mask 0000 against 0200"
-    assert code_of(tree) == ([] if status else [f"{text}: no bit shows it"])
+    codes = f"ref {tree.ref['compiled']} dut {tree.dut['compiled']}"
+    text = f"the compiled code differs ({codes}): no bit shows it"
+    assert code_of(tree) == ([] if status else [text])
+
+
+def test_two_masks_of_no_tier_are_one_build(tmp_path: Path) -> None:
+    found, tree = diff(tmp_path, "cuda+rsqrt", "cuda+rsqrt+router_tree")
+    assert found == 0
+    text = f"ref and dut ran one build ({tree.ref['compiled']}), mask 0001 against 0201"
+    assert code_of(tree) == [f"{text}: no bit shows it"]
 
 
 @pytest.mark.usefixtures("cache")

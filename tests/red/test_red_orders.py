@@ -30,9 +30,9 @@ f32 = np.float32
 # Inputs of some sizes take another way through the same order: a fault of the order is in both.
 ALSO = {
     "q4_row.cuh": (
-        "q4.cuh",
-        "s[r][m] = __fadd_rn(s[r][m], product_sum(low[r][e], a[e], second, variants));",
-        "s[r][m] = __fadd_rn(product_sum(low[r][e], a[e], s[r][m], variants), second);",
+        "q4_row.cuh",
+        "s = __fadd_rn(s, product_sum(__fsub_rn((float)low, eight), x[j], second, FIXED));",
+        "s = __fadd_rn(product_sum(__fsub_rn((float)low, eight), x[j], s, FIXED), second);",
     )
 }
 

@@ -15,7 +15,8 @@ from parity_cuda.backend import Buffer
 from parity_cuda.ops import Ops, padded
 from parity_cuda.weights import Gdn
 
-THREADS = 128  # fused_delta.cu, fused_delta_inputs.cu
+THREADS = 128  # fused_delta_inputs.cu
+STEP_THREADS = 256  # fused_delta.cu
 WIDE, NARROW = 128, 32  # columns of S that a block takes at once
 OWN = (128, 128)  # DELTA_OWN: S of this shape is in registers, else in shared memory
 MOST_ROWS_WIDE = 128  # of those, 64 KiB: any device from sm_80 on has these
@@ -82,7 +83,7 @@ def step(
     floats = rows * row + _fours(3 * rows)
     if (key_width, value_width) != OWN:
         floats += _fours(key_width) * tile
-    ops.backend.launch("fused_delta", (heads,), THREADS, args, shared=4 * floats, overlap=True)
+    ops.backend.launch("fused_delta", (heads,), STEP_THREADS, args, shared=4 * floats, overlap=True)
 
 
 def _fours(count: int) -> int:

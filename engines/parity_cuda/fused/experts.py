@@ -25,9 +25,9 @@ THREADS = 256  # fused_route.cu, fused_experts.cu
 DOWN_THREADS = 288  # fused_down.cu
 WARPS = THREADS // 32
 CHAIN_ROWS = 4  # router rows of a block beside gate and up
-ACT_TILE, MOST_TILE = 32, 32  # experts.cuh; elements of x in a block of fused_down
+ACT_TILE, MOST_TILE = 32, 16  # experts.cuh; elements of x in a block of fused_down
 PITCH = 20  # words of a staged block of 32 int16 (q4_int.cuh)
-DOWN_ROOM = 112 * 1024  # bytes that a block of fused_down gets by: two share a multiprocessor
+MOST_BYTES = 224 * 1024  # of shared memory, that a block may have
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def route(
     tiles, makers = _over(experts, tile), _over(hidden, THREADS)
     room = max(hidden // 8 + 4, padded(hidden) if variants & NORM_TREE else 0, tile * WARPS)
     floats = tile * stride + _four(hidden) + room
-    sizes = (variants, guess, experts, hidden, stride, makers)
+    sizes = (variants, experts, hidden, stride, makers)
     outs = [made.fnrm, made.q, made.scale, made.chosen_by]
     args = [*outs, ores, norm, router, eps, *map(np.int32, sizes)]
     grid = (makers + tiles,)
@@ -124,7 +124,7 @@ def gate_up(
     rows = _over(experts, tiles) if tiles else int(shared is not None)
     stride, nb = _stride(hidden), hidden // 32
     chains = rows * stride + _four(hidden)
-    words = 2 * ACT_TILE * terms_stride(nb) + _input(nb) + _eight(experts) + ranks
+    words = _act_words(experts, ranks, nb)
     none = (routing.rlogits, routing.rlogits, routing.fnrm)  # never touched without a shared expert
     logit, gs, w = none if shared is None else (shared.logit, shared.gs, shared.w)
     outs = [acts.gate, acts.up, acts.act, acts.q, acts.scale, routing.rlogits, logit, gs]
@@ -153,49 +153,42 @@ def down(
     x, product, topk, topp = outs
     experts, hidden = weights.router.shape
     _, ranks, inter = acts.act.shape
-    tile, anew, bytes_ = _down_room(ops, experts, ranks, inter, hidden)
+    tile = min(MOST_TILE, _over(hidden, ops.backend.processors))
+    bytes_ = 4 * _down_words(tile, experts, ranks, inter)
     given = [ores, routing.chosen_by, routing.rlogits, acts.q, acts.scale, *_arrays(weights.down)]
     again = [routing.q, routing.scale, *_arrays(weights.gate), *_arrays(weights.up)]
     last = [ores, ores] if shared is None else [shared.gs, shared.sh]
     first = [x, product, topk, topp, acts.gate, acts.up, acts.act]
-    sizes = (variants, norm, shared is not None, experts, ranks, inter, hidden, tile, anew)
+    sizes = (variants, norm, shared is not None, experts, ranks, inter, hidden, tile)
     args = [*first, *given, *again, *last, *map(np.int32, sizes)]
     grid = (_over(hidden, tile),)
     ops.backend.launch("fused_down", grid, DOWN_THREADS, args, shared=bytes_, overlap=True)
 
 
 def fits(experts: int, ranks: int, inter: int, hidden: int) -> bool:
-    """Whether one element of x a block is small enough for the memory of one."""
-    _, bytes_ = _down_bytes(1, experts, ranks, inter, hidden)
-    chains = 4 * (CHAIN_ROWS * _stride(hidden) + _four(hidden))
-    return max(bytes_, chains) <= DOWN_ROOM
+    """Whether the memory of a block is enough."""
+    chains = CHAIN_ROWS * _stride(hidden) + _four(hidden)
+    acts = _act_words(experts, ranks, hidden // 32)
+    products = _down_words(MOST_TILE, experts, ranks, inter)
+    return 4 * max(chains, acts, products) <= MOST_BYTES
 
 
 def terms_stride(nb: int) -> int:
-    """Floats from the terms of a row to those of the next (experts.cuh)."""
-    return _over(nb, 32) * 32 + 4
+    """Floats from the terms of a row to those of the next (q4_int.cuh)."""
+    return (_over(nb, 4) | 1) * 4
 
 
-def _down_room(ops: Ops, experts: int, ranks: int, inter: int, hidden: int) -> tuple[int, int, int]:
-    """Elements of x in a block, bytes of weights, bytes in all: as many as processors ask for and
-    memory has room for."""
-    tile = min(MOST_TILE, _over(hidden, ops.backend.processors))
-    while True:
-        anew, bytes_ = _down_bytes(tile, experts, ranks, inter, hidden)
-        if bytes_ <= DOWN_ROOM or tile == 1:
-            return tile, anew, bytes_
-        tile -= 1
+def _act_words(experts: int, ranks: int, nb: int) -> int:
+    """What experts.cuh lays out: weights, terms, the row's int16, and what chooses."""
+    weights = 2 * ACT_TILE * nb * 18 // 4
+    return weights + 2 * ACT_TILE * terms_stride(nb) + _input(nb) + _eight(experts) + ranks
 
 
-def _down_bytes(tile: int, experts: int, ranks: int, inter: int, hidden: int) -> tuple[int, int]:
-    """What down.cuh lays out: the weights, or what making an expert anew takes; and all."""
-    rows, nb, wide = ranks * tile, inter // 32, hidden // 32
-    anew = 4 * (2 * ACT_TILE * (terms_stride(wide) + 1) + _input(wide))
-    held = max(rows * nb * 16, _over(anew, 16) * 16)
-    scales = 2 * _eight(rows * nb)
-    floats = rows * terms_stride(nb) + ranks * nb * PITCH + _four(ranks * nb)
-    floats += _eight(experts) + rows + 3 * ranks
-    return held, held + scales + 4 * floats
+def _down_words(tile: int, experts: int, ranks: int, inter: int) -> int:
+    """What down.cuh lays out: terms, int16 of all ranks, and what chooses."""
+    rows, nb = ranks * tile, inter // 32
+    given = ranks * nb * PITCH + _four(ranks * nb)
+    return rows * terms_stride(nb) + given + _eight(experts) + rows + 3 * ranks
 
 
 def _chain_rows(ops: Ops) -> int:

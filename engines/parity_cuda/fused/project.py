@@ -20,16 +20,6 @@ from parity_cuda.weights import Matrix
 Q4_MATRICES, F32_MATRICES = 3, 4  # project.cuh
 WITH_NORM, WITH_ACT, WITH_TOTAL = 1, 2, 4
 NORM_TREE = variant_mask(["norm_tree"])
-FMA, UNPAIRED = variant_mask(["fma"]), variant_mask(["unpaired"])
-ZERO_POINT = variant_mask(["zero_point"])
-# A kernel for each set of the variants that a weight's arithmetic depends on: fused_project.cu.
-KERNELS = {
-    0: "fused_project",
-    FMA: "fused_project_fma",
-    UNPAIRED: "fused_project_unpaired",
-    FMA | UNPAIRED: "fused_project_fma_unpaired",
-    FMA | ZERO_POINT: "fused_project_fma_zero_point",
-}
 Outs = Sequence[tuple[Buffer, Matrix]]
 
 
@@ -63,11 +53,10 @@ def project(
     joined = act is not None and not any(floats)
     asked = _Asked(norm, act if joined else None, total)
     shape = _shape(ops, int(x.shape[1]), outs, floats, variants, asked)
-    kernel = _kernel(variants)
-    if shape is None or kernel is None:
+    if shape is None:
         by_ops(ops, x, outs, variants, norm=norm, act=act, total=total)
         return
-    _launch(kernel, ops, x, outs, variants, asked, shape)
+    _launch(ops, x, outs, variants, asked, shape)
     if act is not None and not joined:
         ops.swiglu(act, outs[0][0], outs[1][0], variants)
 
@@ -108,7 +97,6 @@ def _shape(
 
 
 def _launch(
-    kernel: str,
     ops: Ops,
     x: Buffer,
     outs: Outs,
@@ -126,18 +114,12 @@ def _launch(
     args += _slots(f32, F32_MATRICES, (x, x))
     last = (
         *(asked.uses(), variants, x.shape[1], shape.f32_blocks, shape.f32_tile),
-        *(shape.tile, shape.kept, shape.across),
+        *(shape.tile, shape.kept, shape.across, shape.ring),
     )
     args += [np.int32(value) for value in last]
     block, shared = shape.threads, shape.shared
+    kernel = "fused_project_few" if shape.few else "fused_project"
     ops.backend.launch(kernel, (shape.blocks,), block, args, shared=shared, overlap=True)
-
-
-def _kernel(variants: int) -> str | None:
-    """The kernel of a mask, None where there is none: zero_point without fma."""
-    asked = variants & (FMA | UNPAIRED | ZERO_POINT)
-    # unpaired says nothing more with zero_point
-    return KERNELS.get(asked & ~UNPAIRED if asked & ZERO_POINT else asked)
 
 
 def _slots(given: Sequence[tuple[Buffer, ...]], slots: int, none: tuple[Buffer, ...]) -> list[Any]:

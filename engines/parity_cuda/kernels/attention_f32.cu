@@ -80,11 +80,33 @@ extern "C" __global__ void __launch_bounds__(672) attention_f32(float* out, cons
   attend(out, keys, scratch, pos[0], count, wide, hd, variants, tiles);
 }
 
-extern "C" __global__ void __launch_bounds__(256, 3) attention_f32_split_keys(float* sums, const float* v,
-    const int* pos, int variants, const float* scratch, int wide, int n_kv,
-    int heads, int parts, int hd) {
+// A lane's dimension of 32 keys.
+struct FloatChunk {
+  float asked[32], now[32];
+
+  // Past the first cache, as int8's.
+  __device__ __forceinline__ void ask(const FloatKeys& keys, const PartJob& job, int begin) {
+    const int d = job.first + threadIdx.x % 32;
+    const float* from = keys.value(job.g, d) + (long long)begin * keys.step();
+#pragma unroll
+    for (int i = 0; i < 32; ++i, from += keys.step())
+      asked[i] = begin + i < job.keys && d < keys.hd ? __ldcg(from) : 0.0f;
+  }
+
+  __device__ __forceinline__ void settle(unsigned*) {
+#pragma unroll
+    for (int i = 0; i < 32; ++i) now[i] = asked[i];
+  }
+
+  __device__ __forceinline__ float4 four(const FloatKeys&, int i) const {
+    return make_float4(now[i * 4], now[i * 4 + 1], now[i * 4 + 2], now[i * 4 + 3]);
+  }
+};
+
+extern "C" __global__ void __launch_bounds__(512) attention_f32_split_keys(float* out, const float* v,
+    const int* pos, int variants, const float* scratch, int wide, int n_kv, int hd) {
   variants = KNOWN(variants);
-  extern __shared__ float shared[];
+  __shared__ PartMemory memory;
   const FloatKeys keys = {nullptr, nullptr, v, 0.0f, n_kv, hd};
-  attend_parts(PartSums{sums, heads, parts, hd}, keys, scratch, pos[0], wide, variants, shared);
+  attend_parts<FloatChunk>(out, keys, scratch, pos[0], wide, variants, memory);
 }

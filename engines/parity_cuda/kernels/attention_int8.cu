@@ -98,11 +98,60 @@ extern "C" __global__ void __launch_bounds__(672) attention_int8(float* out, con
   attend(out, keys, scratch, pos[0], count, wide, hd, variants, tiles);
 }
 
-extern "C" __global__ void __launch_bounds__(256, 3) attention_int8_split_keys(float* sums, const signed char* v,
-    const float* v_scale, const int* pos, int variants, const float* scratch, int wide, int n_kv,
-    int heads, int parts, int hd) {
+// Eight values of a key, of which `left` are there: rare, so that its text stands apart.
+__device__ __noinline__ uint2 odd_eight(const signed char* from, int left) {
+  unsigned long long some = 0;
+#pragma unroll 1
+  for (int e = min(8, left) - 1; e >= 0; --e) some = some << 8 | (unsigned char)from[e];
+  return make_uint2((unsigned)some, (unsigned)(some >> 32));
+}
+
+// A lane's dimension of 32 keys, four a word, from patches of four keys and eight dimensions a lane.
+struct Int8Chunk {
+  uint2 raw[4];
+  unsigned word[8];
+
+  // By words past the first cache, which may hold a piece of the newest key's from before.
+  __device__ __forceinline__ void ask(const Int8Keys& keys, const PartJob& job, int begin) {
+    const int t = begin + threadIdx.x % 32 / 4 * 4, d = job.first + threadIdx.x % 4 * 8;
+    const int last = d < keys.hd ? job.keys : 0;
+    const signed char* from = keys.value(job.g, d) + (long long)t * keys.step();
+#pragma unroll
+    for (int e = 0; e < 4; ++e, from += keys.step()) {
+      raw[e] = {};
+      if (t + e >= last) continue;
+      raw[e] = keys.by_words() ? __ldcg((const uint2*)from) : odd_eight(from, keys.hd - d);
+    }
+  }
+
+  // Bytes of four keys and four dimensions change places.
+  __device__ static __forceinline__ uint4 turned(unsigned a, unsigned b, unsigned c, unsigned d) {
+    const unsigned low = __byte_perm(a, b, 0x5140), low_too = __byte_perm(c, d, 0x5140);
+    const unsigned high = __byte_perm(a, b, 0x7362), high_too = __byte_perm(c, d, 0x7362);
+    return make_uint4(__byte_perm(low, low_too, 0x5410), __byte_perm(low, low_too, 0x7632),
+                      __byte_perm(high, high_too, 0x5410), __byte_perm(high, high_too, 0x7632));
+  }
+
+  // What was asked for goes where four() finds it.
+  __device__ __forceinline__ void settle(unsigned* room) {
+    const int lane = threadIdx.x % 32;
+    __syncwarp();  // all lanes have read what was there
+    uint4* to = (uint4*)(room + lane * 8);
+    to[0] = turned(raw[0].x, raw[1].x, raw[2].x, raw[3].x);
+    to[1] = turned(raw[0].y, raw[1].y, raw[2].y, raw[3].y);
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < 8; ++i) word[i] = room[i * 32 + lane];
+  }
+
+  __device__ __forceinline__ float4 four(const Int8Keys& keys, int i) const { return keys.widen(word[i]); }
+};
+
+extern "C" __global__ void __launch_bounds__(512) attention_int8_split_keys(float* out,
+    const signed char* v, const float* v_scale, const int* pos, int variants, const float* scratch,
+    int wide, int n_kv, int hd) {
   variants = KNOWN(variants);
-  extern __shared__ float shared[];
+  __shared__ PartMemory memory;
   const Int8Keys keys = {nullptr, nullptr, v, nullptr, nullptr, v_scale, 0.0f, n_kv, hd};
-  attend_parts(PartSums{sums, heads, parts, hd}, keys, scratch, pos[0], wide, variants, shared);
+  attend_parts<Int8Chunk>(out, keys, scratch, pos[0], wide, variants, memory);
 }

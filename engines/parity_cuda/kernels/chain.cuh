@@ -39,10 +39,8 @@ __device__ __forceinline__ float chain_sum(const float* x, int n, float acc) {
       acc = add_sixteen(acc, other);
     }
   }
-  const int fours = n / 4 * 4;
-#pragma unroll 4
-  for (int j = whole; j < fours; j += 4) acc = add_four(acc, *(const float4*)(x + j));
-  for (int j = fours; j < n; ++j) acc = __fadd_rn(acc, x[j]);
+#pragma unroll 1
+  for (int j = whole; j < n; ++j) acc = __fadd_rn(acc, x[j]);
   return acc;
 }
 

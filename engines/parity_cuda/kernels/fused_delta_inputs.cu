@@ -41,6 +41,7 @@ __device__ __forceinline__ void delta_gates_of(float* beta, float* g, const floa
   ask_log_tables();
   wait_for_previous();
   let_next_start();
+#pragma unroll 1
   for (int at = h; at < rows * heads && there; at += heads) {
     beta[at] = any_sigmoid(b[at], variants);
     g[at] = decay(a[at], rate, bias, variants);
@@ -52,10 +53,12 @@ __device__ __forceinline__ void normed_heads(float* out, const float* head, cons
                                              float* roots, float by, int rows, int pitch,
                                              int key_width, int stride) {
   __syncthreads();
-  for (int m = threadIdx.x; m < rows; m += blockDim.x)
-    roots[m] = l2_inverse(chain_sum(part + m * pitch, key_width, 0.0f));
+  const int m = threadIdx.x;
+  if (m < rows) roots[m] = l2_inverse(chain_sum(part + m * pitch, key_width, 0.0f));
   __syncthreads();
+#pragma unroll 1
   for (int m = 0; m < rows; ++m)
+#pragma unroll 1
     for (int j = threadIdx.x; j < key_width; j += blockDim.x)
       out[(long long)m * stride + j] = __fmul_rn(__fmul_rn(head[m * pitch + j], roots[m]), by);
 }
@@ -83,8 +86,10 @@ extern "C" __global__ void __launch_bounds__(128) fused_delta_inputs(
   ask_exp_table();
   wait_for_previous();
   let_next_start();
+#pragma unroll 1
   for (; c < end; c += blockDim.x) {
     if (c >= first + (int)blockDim.x) channel.load(hist, w, c, channels);
+#pragma unroll 1
     for (int m = 0; m < rows; ++m) {
       const float value = channel.next(qkv[(long long)m * channels + c], variants);
       conv[(long long)m * channels + c] = value;

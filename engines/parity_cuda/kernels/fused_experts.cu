@@ -46,28 +46,27 @@ extern "C" __global__ void __launch_bounds__(256, 2) fused_experts(float* gate, 
     if (threadIdx.x == 0) gs[0] = any_sigmoid(shared_logit[0], variants);
     return;
   }
-  const int over = (inter + ACT_TILE - 1) / ACT_TILE, at = blockIdx.x - tiles - shared_row;
+  const int over = inter / ACT_TILE, at = blockIdx.x - tiles - shared_row;
   const int rank = at / over, tile = at - rank * over, nb = hidden / 32;
-  float* terms = shared;
-  int* input = (int*)(terms + 2 * ACT_TILE * terms_stride(nb));
-  float *scales = (float*)(input + nb * INPUT_PITCH), *keys = scales + (nb + 3) / 4 * 4;
-  int* ids = (int*)(keys + (experts + 7) / 8 * 8);
-  const ActMatrices matrices = {gate_qs, up_qs, gate_d, up_d, inter, nb, variants};
+  const ActRoom room(shared, nb, experts);
+  const long long from = (long long)rank * inter + tile * ACT_TILE;
   if (threadIdx.x < 4) prefetch_near(UCRT_EXP2 + 16 * threadIdx.x);
   wait_for_previous();
-  guess_experts(ids, keys, guess, experts, ranks);
-  __syncthreads();
-  const ActTile made(matrices, ids[rank], tile, input, scales, terms);
-  auto work = made.work(blockDim.x / 32);
-  work.start();  // of all that is waited for this takes longest
-  let_next_start();  // its weights come after these
-  stage_int16(input, scales, in16, in16_scale, nb, threadIdx.x, blockDim.x);
+  stage_int16(room.input, room.scales, in16, in16_scale, nb, threadIdx.x, blockDim.x);
   copy_commit();
+  guess_experts(room.ids, room.keys, guess, experts, ranks);
   copy_wait<0>();
   __syncthreads();
-  work.run();
+  room.ask({gate_qs, up_qs, gate_d, up_d, inter, nb, variants}, room.ids[rank], tile);
+  let_next_start();  // its weights come after these
+  const int steps = room.steps();
+#pragma unroll 1
+  for (int step = 0; step < steps; ++step) {
+    copy_wait_but(steps - 1 - step);
+    __syncwarp();
+    room.make_terms(step, variants);
+  }
   __syncthreads();
-  const long long from = (long long)rank * inter;
-  made.finish({gate + from, up + from, act + from, act16 + from,
-               act16_scale + rank * over, 16}, sums);
+  room.finish({gate + from, up + from, act + from, act16 + from, act16_scale + from / ACT_TILE}, sums,
+              variants);
 }

@@ -19,10 +19,15 @@ extern "C" __global__ void fused_heads_int8(float* knorm, signed char* k, float*
   const long long at = (long long)h * hd + j;
   Turn turn;
   if (!is_v) turn.prepare(is_k ? k_norm : q_norm, inv_freq, place, variants, half, hd);
+  const float* from = (is_k ? kraw : is_v ? value : query) + at;
+  signed char* to = (is_k ? k : is_v ? v : q) + at;
+  float* scale = (is_k ? k_scale : is_v ? v_scale : q_scale) + h;
+  const long long row = (long long)place * n_kv;
+  signed char* cache = (is_k ? k_cache : v_cache) + row * hd + at;
+  float* cache_scale = (is_k ? k_scales : v_scales) + row + h;
   wait_for_previous();
   let_next_start();
-  const float* from = is_k ? kraw : is_v ? value : query;
-  float x = j < hd ? from[at] : 0.0f;
+  float x = j < hd ? from[0] : 0.0f;
   if (!is_v) {
     head[j] = x;
     const float r = mean_root(head_squares(x, part, variants, hd), hd, eps, variants);
@@ -33,12 +38,9 @@ extern "C" __global__ void fused_heads_int8(float* knorm, signed char* k, float*
   }
   const float s = __fdiv_rn(head_largest(j < hd ? x : 0.0f), 127.0f);
   const signed char made = quantised(x, s, variants);
-  signed char* to = is_k ? k : is_v ? v : q;
-  float* scale = is_k ? k_scale : is_v ? v_scale : q_scale;
-  if (j < hd) to[at] = made;
-  if (j == 0) scale[h] = s;
+  if (j < hd) to[0] = made;
+  if (j == 0) scale[0] = s;
   if (!is_k && !is_v) return;
-  const long long row = (long long)place * n_kv;
-  if (j < hd) (is_k ? k_cache : v_cache)[row * hd + at] = made;
-  if (j == 0) (is_k ? k_scales : v_scales)[row + h] = s;
+  if (j < hd) cache[0] = made;
+  if (j == 0) cache_scale[0] = s;
 }

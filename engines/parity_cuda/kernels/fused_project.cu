@@ -1,7 +1,5 @@
 // fused_project: one float row, normed or not, times several matrices, and what is made of the products
 // element by element; see project.cuh. Contract 1.1, 1.3, 1.5, 1.9, 2 (the residual), 5.
-// A kernel each for fma and unpaired, and one for fma with zero_point, so that none has registers or code
-// of another: fused/project.py picks the one of the mask.
 #include "project.cuh"
 
 // Names an argument list must have.
@@ -12,7 +10,7 @@
       x,                                                                                             \
       {norm_w, norm_out, eps, (uses & WITH_NORM) != 0},                                              \
       {uses & WITH_ACT ? made : nullptr, uses & WITH_TOTAL ? made : nullptr, base},                  \
-      cols, f32_blocks, f32_tile, tile, kept, across                                                 \
+      cols, f32_blocks, f32_tile, tile, kept, across, ring                                           \
   }
 
 extern "C" __global__ void __launch_bounds__(384, 1) fused_project(const float* x,
@@ -22,66 +20,26 @@ extern "C" __global__ void __launch_bounds__(384, 1) fused_project(const float* 
     const unsigned short* d2, const unsigned char* qs2, int q4_rows2, float* out0, const float* w0,
     int rows0, float* out1, const float* w1, int rows1, float* out2, const float* w2, int rows2,
     float* out3, const float* w3, int rows3, int uses, int variants, int cols, int f32_blocks,
-    int f32_tile, int tile, int kept, int across) {
+    int f32_tile, int tile, int kept, int across, int ring) {
   variants = KNOWN(variants);
   extern __shared__ float shared[];
   const Project p = PROJECT_GIVEN;
   // step 1: the norm, the products, and what is made of them
-  project_block<0>(p, variants, shared);
+  project_block<false>(p, variants, shared);
 }
 
-extern "C" __global__ void __launch_bounds__(384, 1) fused_project_fma(const float* x,
+// Q4_0 rows so few that all of a block's weights are asked for before the launch ahead has ended; half of
+// the registers are left to the launches beside it.
+extern "C" __global__ void __launch_bounds__(256, 2) fused_project_few(const float* x,
     const float* norm_w, float* norm_out, float eps, float* made, const float* base, float* q4_out0,
     const unsigned short* d0, const unsigned char* qs0, int q4_rows0, float* q4_out1,
     const unsigned short* d1, const unsigned char* qs1, int q4_rows1, float* q4_out2,
     const unsigned short* d2, const unsigned char* qs2, int q4_rows2, float* out0, const float* w0,
     int rows0, float* out1, const float* w1, int rows1, float* out2, const float* w2, int rows2,
     float* out3, const float* w3, int rows3, int uses, int variants, int cols, int f32_blocks,
-    int f32_tile, int tile, int kept, int across) {
+    int f32_tile, int tile, int kept, int across, int ring) {
   variants = KNOWN(variants);
   extern __shared__ float shared[];
   const Project p = PROJECT_GIVEN;
-  project_block<FMA>(p, variants, shared);
-}
-
-extern "C" __global__ void __launch_bounds__(384, 1) fused_project_unpaired(const float* x,
-    const float* norm_w, float* norm_out, float eps, float* made, const float* base, float* q4_out0,
-    const unsigned short* d0, const unsigned char* qs0, int q4_rows0, float* q4_out1,
-    const unsigned short* d1, const unsigned char* qs1, int q4_rows1, float* q4_out2,
-    const unsigned short* d2, const unsigned char* qs2, int q4_rows2, float* out0, const float* w0,
-    int rows0, float* out1, const float* w1, int rows1, float* out2, const float* w2, int rows2,
-    float* out3, const float* w3, int rows3, int uses, int variants, int cols, int f32_blocks,
-    int f32_tile, int tile, int kept, int across) {
-  variants = KNOWN(variants);
-  extern __shared__ float shared[];
-  const Project p = PROJECT_GIVEN;
-  project_block<UNPAIRED>(p, variants, shared);
-}
-
-extern "C" __global__ void __launch_bounds__(384, 1) fused_project_fma_unpaired(const float* x,
-    const float* norm_w, float* norm_out, float eps, float* made, const float* base, float* q4_out0,
-    const unsigned short* d0, const unsigned char* qs0, int q4_rows0, float* q4_out1,
-    const unsigned short* d1, const unsigned char* qs1, int q4_rows1, float* q4_out2,
-    const unsigned short* d2, const unsigned char* qs2, int q4_rows2, float* out0, const float* w0,
-    int rows0, float* out1, const float* w1, int rows1, float* out2, const float* w2, int rows2,
-    float* out3, const float* w3, int rows3, int uses, int variants, int cols, int f32_blocks,
-    int f32_tile, int tile, int kept, int across) {
-  variants = KNOWN(variants);
-  extern __shared__ float shared[];
-  const Project p = PROJECT_GIVEN;
-  project_block<FMA | UNPAIRED>(p, variants, shared);
-}
-
-extern "C" __global__ void __launch_bounds__(384, 1) fused_project_fma_zero_point(const float* x,
-    const float* norm_w, float* norm_out, float eps, float* made, const float* base, float* q4_out0,
-    const unsigned short* d0, const unsigned char* qs0, int q4_rows0, float* q4_out1,
-    const unsigned short* d1, const unsigned char* qs1, int q4_rows1, float* q4_out2,
-    const unsigned short* d2, const unsigned char* qs2, int q4_rows2, float* out0, const float* w0,
-    int rows0, float* out1, const float* w1, int rows1, float* out2, const float* w2, int rows2,
-    float* out3, const float* w3, int rows3, int uses, int variants, int cols, int f32_blocks,
-    int f32_tile, int tile, int kept, int across) {
-  variants = KNOWN(variants);
-  extern __shared__ float shared[];
-  const Project p = PROJECT_GIVEN;
-  project_block<FMA | ZERO_POINT>(p, variants, shared);
+  project_block<true>(p, variants, shared);
 }

@@ -3,8 +3,8 @@
 // of router rows), 256 threads, dynamic shared memory by fused/experts.py: the tile's rows `stride`
 // floats apart, the normed row, room for sums. Who needs the norm makes the whole of it for itself, in
 // the contract's order, and a sum belongs to one block: the grid cannot change the order.
-// guess: the logits choose the experts at first (topk.cuh), and are not normed; else they are those of
-// router_tree.
+// The logits choose the experts at first (topk.cuh), and are not normed; under router_tree they are the
+// contract's.
 #include "overlap.cuh"
 #include "int16.cuh"
 #include "route.cuh"
@@ -39,9 +39,9 @@ __device__ __forceinline__ void make_row(float* fnrm, short* q, float* scale, co
   if (there && threadIdx.x % 32 == 0) scale[j / 32] = s;
 }
 
-extern "C" __global__ void __launch_bounds__(256) fused_route(float* fnrm, short* q, float* scale,
+extern "C" __global__ void __launch_bounds__(256, 5) fused_route(float* fnrm, short* q, float* scale,
     float* logits, const float* ores, const float* norm, const float* router, float eps,
-    int variants, int guess, int experts, int hidden, int stride, int makers) {
+    int variants, int experts, int hidden, int stride, int makers) {
   variants = KNOWN(variants);
   extern __shared__ float shared[];
   const int tiles = gridDim.x - makers, most = (experts + tiles - 1) / tiles;
@@ -57,7 +57,7 @@ extern "C" __global__ void __launch_bounds__(256) fused_route(float* fnrm, short
   wait_for_previous();
   let_next_start();
   // step 3: the router's rows
-  if (guess) {
+  if (!(variants & ROUTER_TREE)) {
     guessed_rows(logits + first, shared, ores, x, part, tile, hidden, stride);
     return;
   }

@@ -1,6 +1,7 @@
 // heads: the steps of a head of Q, K or V, element by element. Contract 1.2, 1.6, 1.7.
 #pragma once
 #include "chain.cuh"
+#include "cos_sin.cuh"
 #include "tree.cuh"
 #include "warp.cuh"
 
@@ -39,10 +40,10 @@ __device__ __forceinline__ signed char quantised(float x, float s, int variants)
 
 // --- a block a head, a thread an element (blockDim at least hd, whole warps) --------------------
 
-// Sum of the squares of the block's x for every thread; part: power_of_two(hd) floats and no fewer
-// than 4, at a multiple of 16 bytes. The block has no barrier behind it that part needs.
+// Sum of the squares of the block's x, which every thread adds by itself: it would wait longer for one
+// that did; part: power_of_two(hd) floats and no fewer than 4, at a multiple of 16 bytes. The block has
+// no barrier behind it that part needs.
 __device__ __forceinline__ float head_squares(float x, float* part, int variants, int hd) {
-  __shared__ float shared_ss[1];
   const int j = threadIdx.x;
   if (j < hd) part[j] = __fmul_rn(x, x);
   if (variants & NORM_TREE) {
@@ -52,19 +53,23 @@ __device__ __forceinline__ float head_squares(float x, float* part, int variants
     return tree_sum(part, n);
   }
   __syncthreads();
-  if (j == 0) shared_ss[0] = chain_sum(part, hd, 0.0f);
-  __syncthreads();
-  return shared_ss[0];
+  return chain_sum(part, hd, 0.0f);
 }
 
 // The largest magnitude of the block's x, for every thread.
 __device__ __forceinline__ float head_largest(float x) {
-  __shared__ float shared_largest[32];
-  const float mine = warp_max(fmaxf(0.0f, fabsf(x)));
-  if (threadIdx.x % 32 == 0) shared_largest[threadIdx.x / 32] = mine;
+  __shared__ __align__(16) float shared_largest[36];
+  const int warps = blockDim.x / 32, lane = threadIdx.x % 32;
+  const float mine = warp_largest(fmaxf(0.0f, fabsf(x)));
+  if (lane == 0) shared_largest[threadIdx.x / 32] = mine;
+  if (threadIdx.x < 4) shared_largest[warps + threadIdx.x] = 0.0f;  // four at a time
   __syncthreads();
   float amax = 0.0f;
-  for (int warp = 0; warp < blockDim.x / 32; ++warp) amax = fmaxf(amax, shared_largest[warp]);
+#pragma unroll 1
+  for (int warp = 0; warp < warps; warp += 4) {
+    const float4 of = *(const float4*)(shared_largest + warp);
+    amax = fmaxf(amax, fmaxf(fmaxf(of.x, of.y), fmaxf(of.z, of.w)));
+  }
   return amax;
 }
 
@@ -84,7 +89,8 @@ struct Turn {
     w = weight[j], other_w = weight[other];
     if (other == j) return;
     const float angle = angle_of(place, inv_freq[min(j, other)]);
-    c = any_cosf(angle, variants), s = any_sinf(angle, variants);
+    const CosSin turn = any_cos_sin(angle, variants);
+    c = turn.c, s = turn.s;
   }
 
   // The element after the rotation: own is its normed value, of the partner there is x.

@@ -21,7 +21,8 @@ __device__ __forceinline__ void wait_for_previous() {
 }
 
 // The next launch may begin. Right after the wait: whatever was there before this launch is complete
-// by then, and the next one waits for this.
+// by then, and the next one waits for this. Before the wait only where the next one is known to read
+// nothing of the launch ahead of this one until it has waited (sigmoid_gate.cu).
 __device__ __forceinline__ void let_next_start() {
 #ifndef __CUDA_EMU__
 #ifdef HARDWARE_OVERLAP

@@ -99,42 +99,6 @@ __device__ __forceinline__ void q4_singles(float (&s)[R][M], const unsigned (&ni
   }
 }
 
-// Block sums of contract 1.3 of R rows for M rows of inputs, with fma (the pair's first product
-// fused), unpaired (strictly 0 .. 31) and zero_point as FIXED says.
-template <int R, int M, int FIXED>
-__device__ __forceinline__ void q4_blocks(float (&s)[R][M], uint4 (&qs)[R], const float* x,
-                                          int stride, unsigned magic) {
-  constexpr int UNROLL = R * M > 4 || FIXED ? 1 : 4, PASSES = q4_one_by_one(FIXED) ? 2 : 1;
-#pragma unroll
-  for (int r = 0; r < R; ++r)
-#pragma unroll
-    for (int m = 0; m < M; ++m) s[r][m] = 0.0f;
-  for (int pass = 0; pass < PASSES; ++pass)
-#pragma unroll UNROLL
-    for (int word = 0; word < 4; ++word) {
-      unsigned bytes[R];
-#pragma unroll
-      for (int r = 0; r < R; ++r) {
-        bytes[r] = qs[r].x;
-        qs[r] = make_uint4(qs[r].y, qs[r].z, qs[r].w, qs[r].x);
-      }
-      if (q4_one_by_one(FIXED)) {
-#pragma unroll
-        for (int r = 0; r < R; ++r) bytes[r] = bytes[r] >> 4 * pass & 0x0f0f0f0fu;
-        q4_singles<R, M>(s, bytes, x + 16 * pass + 4 * word, stride, magic, FIXED);
-      } else {
-        q4_pairs<R, M>(s, bytes, x + 4 * word, stride, magic, FIXED);
-      }
-    }
-  if (FIXED & ZERO_POINT)
-#pragma unroll
-    for (int m = 0; m < M; ++m) {
-      const float eight = q4_eight_inputs(x + m * stride);
-#pragma unroll
-      for (int r = 0; r < R; ++r) s[r][m] = __fsub_rn(s[r][m], eight);
-    }
-}
-
 // 32 int16 in the registers of a lane.
 struct Int16Block {
   int q[16];

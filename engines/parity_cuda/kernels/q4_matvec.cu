@@ -17,7 +17,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) q4_matvec(float* out, const
   int from, to;
   row_side_share(rows, blockIdx.x, gridDim.x, across, from, to);
   const RowPlan<1> plan = {{{out, d, qs, rows}}, {nullptr, nullptr, x}, nb, from, to, tile, kept,
-                           across, false};
+                           across, ROW_RING, false};
   // step 2: d * s, blocks ascending
   if (variants & ZERO_POINT) {
     if (variants & FMA) {

@@ -14,7 +14,7 @@
 // formula. So (n - 8) * x is one fma of that float, x * 2^(149 - p) and -8 * x, rounded once as the
 // contract's product is. 2^149 is too much for a float: all of it is done 2^-40 smaller, which is exact
 // as long as every input is 0 or between LEAST and MOST, since then no product is subnormal, and a sum
-// that is, is exact. Blocks with any other input (NaN too) go through q4_blocks instead.
+// that is, is exact. Blocks with any other input (NaN too) go through row_any_block instead.
 //
 // That holds for chains of fma, and for zero_point, too. Every input is a multiple of 2^-109, the last
 // bit of LEAST = 2^-86; so is every n * x, and every sum of them, be it rounded: to a multiple of its own
@@ -29,11 +29,10 @@
 #include "row_input.cuh"
 #include "row_plan.cuh"
 
-#define ROW_RING 2  // steps of a warp that there is room for, of which one is multiplied
+#define ROW_RING 2  // least steps of a warp that there is room for, of which one is multiplied
 #define ROW_STEP 4  // rows that are multiplied at once
 #define ROW_SLAB 512  // bytes of the weights of 32 blocks of a row
 #define ROW_BYTES (ROW_STEP * (ROW_SLAB + 64))  // of a step: the weights of its rows, then their scales
-#define ROW_RING_BYTES (ROW_RING * ROW_BYTES)
 
 // The inputs of a lane: times 2^(149 - p - 40), where p is the bit that their weight stands at, and
 // times -8 * 2^-40; with zero_point the ascending sum of the latter. The bytes of a word stand at 8 and
@@ -108,7 +107,7 @@ __device__ __forceinline__ void row_block(float (&sums)[R], const uint4 (&qs)[R]
     for (int r = 0; r < R; ++r) sums[r] = __fadd_rn(sums[r], x.minus8(0));
 }
 
-// A lane's weights on their way to shared memory: a ring of ROW_RING steps, one of which is multiplied.
+// A lane's weights on their way to shared memory: a ring of p.ring steps, one of which is multiplied.
 // They are no registers, since the compiler waits for all loads into registers at the head of a loop, the
 // latest too. A step is ROW_STEP rows of one piece, or what is left of it. The scales of a step are one
 // copy, four of them a lane, where all rows have them at multiples of 8 bytes: lanes read what others have
@@ -182,22 +181,21 @@ struct RowLoads {
   }
 };
 
-// The places in the ring of a warp: the one that is multiplied next, those after it, and at last the one
-// that has been multiplied.
+// The places in the ring of a warp: the one that is multiplied next, the one that has been multiplied, and
+// the end of all.
 struct RowRing {
-  unsigned char* place[ROW_RING];
+  unsigned char *here, *last, *end;
+  int all;  // bytes
 
-  __device__ __forceinline__ RowRing(float* shared) {
-#pragma unroll
-    for (int i = 0; i < ROW_RING; ++i)
-      place[i] = (unsigned char*)shared + threadIdx.x / 32 * ROW_RING_BYTES + i * ROW_BYTES;
+  __device__ __forceinline__ RowRing(float* shared, int places) : all(places * ROW_BYTES) {
+    here = (unsigned char*)shared + threadIdx.x / 32 * all;
+    end = here + all, last = end - ROW_BYTES;
   }
 
   __device__ __forceinline__ void turn() {
-    unsigned char* const first = place[0];
-#pragma unroll
-    for (int i = 1; i < ROW_RING; ++i) place[i - 1] = place[i];
-    place[ROW_RING - 1] = first;
+    last = here;
+    here += ROW_BYTES;
+    if (here == end) here -= all;
   }
 };
 
@@ -234,72 +232,98 @@ struct RowPiece {
   int step, scale_step;
 };
 
-// The sums of R rows of a step, from row `first` of it.
-template <int FIXED, bool PLAIN, int R>
+// The sum of contract 1.3 of a block of any inputs, by a short loop. x: in shared memory, as qs is.
+template <int FIXED>
+__device__ __forceinline__ float row_any_block(const unsigned char* qs, const float* x) {
+  constexpr bool SINGLES = q4_one_by_one(FIXED);
+  const float eight = FIXED & ZERO_POINT ? 0.0f : 8.0f;
+  float s = 0.0f;
+#pragma unroll 1
+  for (int j = 0; j < (SINGLES ? 32 : 16); ++j) {
+    const int byte = qs[j % 16], low = byte & 15, high = byte >> 4;
+    if (SINGLES) {
+      s = product_sum(__fsub_rn((float)(j < 16 ? low : high), eight), x[j], s, FIXED);
+    } else {
+      const float second = __fmul_rn(__fsub_rn((float)high, eight), x[j + 16]);
+      s = __fadd_rn(s, product_sum(__fsub_rn((float)low, eight), x[j], second, FIXED));
+    }
+  }
+  return FIXED & ZERO_POINT ? __fsub_rn(s, q4_eight_inputs(x)) : s;
+}
+
+// The sums of R rows of a step of `rows`, from row `first`; for one that is not there the last again.
+template <int FIXED, int R>
 __device__ __forceinline__ void row_rows(const unsigned char* here, const RowInputs<FIXED>& x,
-                                         RowPiece& piece, int first = 0) {
+                                         const RowPiece& piece, int first, int rows) {
   const int lane = threadIdx.x % 32;
   uint4 qs[R];
   float s[R];
-#pragma unroll
-  for (int r = 0; r < R; ++r) qs[r] = *(const uint4*)(here + (first + r) * ROW_SLAB + lane * 16);
-  if (PLAIN) {
-    float whole[R][1];
-    q4_blocks<R, 1, FIXED>(whole, qs, piece.inputs, 0, Q4_MAGIC);
-#pragma unroll
-    for (int r = 0; r < R; ++r) s[r] = whole[r][0];
-  } else {
-    row_block<FIXED>(s, qs, x);
-#pragma unroll
-    for (int r = 0; r < R; ++r) s[r] = __fmul_rn(s[r], 1.099511627776e12f);  // 2^40
-  }
+  int row[R];
 #pragma unroll
   for (int r = 0; r < R; ++r) {
-    const unsigned short scale =
-        *(const unsigned short*)(here + ROW_STEP * ROW_SLAB + (first + r) * 64 + lane * 2);
-    piece.sums[r * piece.step] = FIXED & FMA ? s[r] : __fmul_rn(q4_scale(scale), s[r]);
-    if (FIXED & FMA) piece.scales[r * piece.scale_step] = scale;
+    row[r] = R < ROW_STEP ? min(first + r, rows - 1) : r;
+    qs[r] = *(const uint4*)(here + row[r] * ROW_SLAB + lane * 16);
   }
-  piece.sums += R * piece.step;
-  if (FIXED & FMA) piece.scales += R * piece.scale_step;
+  row_block<FIXED>(s, qs, x);
+#pragma unroll
+  for (int r = 0; r < R; ++r) {
+    s[r] = __fmul_rn(s[r], 1.099511627776e12f);  // 2^40
+    const unsigned short scale =
+        *(const unsigned short*)(here + ROW_STEP * ROW_SLAB + row[r] * 64 + lane * 2);
+    piece.sums[row[r] * piece.step] = FIXED & FMA ? s[r] : __fmul_rn(q4_scale(scale), s[r]);
+    if (FIXED & FMA) piece.scales[row[r] * piece.scale_step] = scale;
+  }
 }
 
-// A step of the ring of `rows` rows.
-template <int N, int FIXED, bool PLAIN, bool USUAL>
+// The same of one row and of any inputs.
+template <int FIXED>
+__device__ __forceinline__ void row_any(const unsigned char* here, const RowPiece& piece, int row) {
+  const int lane = threadIdx.x % 32;
+  const float s = row_any_block<FIXED>(here + row * ROW_SLAB + lane * 16, piece.inputs);
+  const unsigned short scale =
+      *(const unsigned short*)(here + ROW_STEP * ROW_SLAB + row * 64 + lane * 2);
+  piece.sums[row * piece.step] = FIXED & FMA ? s : __fmul_rn(q4_scale(scale), s);
+  if (FIXED & FMA) piece.scales[row * piece.scale_step] = scale;
+}
+
+// A step of the ring, of which `rows` are left in the piece. plain: the scaling is not exact for all
+// inputs. A step that is not whole goes by two rows: code that no cache holds costs more than it saves.
+template <int N, int FIXED, bool USUAL>
 __device__ __forceinline__ void row_step(RowLoads<N>& loads, RowRing& ring, const RowInputs<FIXED>& x,
-                                         RowPiece& piece, int rows) {
-  copy_wait<ROW_RING - 2>();
+                                         RowPiece& piece, int rows, bool plain) {
+  copy_wait<0>();
   __syncwarp();
-  const unsigned char* here = ring.place[0];
-  loads.template ask<USUAL>(ring.place[ROW_RING - 1]);
+  const unsigned char* here = ring.here;
+  loads.template ask<USUAL>(ring.last);
   ring.turn();
-  if (USUAL || (!PLAIN && rows >= ROW_STEP)) {
-    row_rows<FIXED, PLAIN, ROW_STEP>(here, x, piece);
-    return;
-  }
-  const int whole = min(rows, ROW_STEP);
+  if (USUAL) {
+    row_rows<FIXED, ROW_STEP>(here, x, piece, 0, ROW_STEP);
+  } else {
+    const int there = min(rows, ROW_STEP);
 #pragma unroll 1
-  for (int r = 0; r < whole;) {
-    if (!PLAIN && whole - r > 1) {
-      row_rows<FIXED, PLAIN, 2>(here, x, piece, r), r += 2;
-    } else {
-      row_rows<FIXED, PLAIN, 1>(here, x, piece, r), r += 1;
+    for (int r = 0; r < there; r += plain ? 1 : 2) {
+      if (plain) {
+        row_any<FIXED>(here, piece, r);
+      } else {
+        row_rows<FIXED, 2>(here, x, piece, r, there);
+      }
     }
   }
+  piece.sums += ROW_STEP * piece.step;
+  if (FIXED & FMA) piece.scales += ROW_STEP * piece.scale_step;
 }
 
-// The sums of a lane in one piece of `count` rows.
-template <int N, int FIXED, bool PLAIN>
+// The sums of a lane in one piece of `count` rows. FEW: there is no code for whole steps.
+template <int N, int FIXED, bool FEW>
 __device__ __forceinline__ void row_sums(RowLoads<N>& loads, RowRing& ring, const RowInputs<FIXED>& x,
-                                         RowPiece piece, int count) {
-  if (!PLAIN && !(FIXED & FMA) && loads.usual == ROW_STEP)
+                                         RowPiece piece, int count, bool plain) {
+  if (!FEW && !plain && loads.usual == ROW_STEP)
 #pragma unroll 1
-    for (; min(count, loads.left) >= ROW_RING * ROW_STEP; count -= ROW_RING * ROW_STEP)
-#pragma unroll
-      for (int i = 0; i < ROW_RING; ++i)
-        row_step<N, FIXED, PLAIN, true>(loads, ring, x, piece, ROW_STEP);
+    for (; min(count, loads.left) >= ROW_STEP; count -= ROW_STEP)
+      row_step<N, FIXED, true>(loads, ring, x, piece, ROW_STEP, false);
 #pragma unroll 1
-  for (; count > 0; count -= ROW_STEP) row_step<N, FIXED, PLAIN, false>(loads, ring, x, piece, count);
+  for (; count > 0; count -= ROW_STEP)
+    row_step<N, FIXED, false>(loads, ring, x, piece, count, plain);
 }
 
 // What a warp works with. shared: the block's memory, where the rings of all warps, the inputs, the sums
@@ -314,28 +338,32 @@ struct RowWork {
   int side, own, stride;
 
   __device__ __forceinline__ RowWork(const RowPlan<N>& plan, float* shared)
-      : p(plan), loads(plan, threadIdx.x / 32 % plan.across), ring(shared) {
+      : p(plan), loads(plan, threadIdx.x / 32 % plan.across), ring(shared, plan.ring) {
     const int warps = blockDim.x / 32;
     side = threadIdx.x / 32 / p.across, own = loads.own, stride = q4_chain_stride(p.nb);
-    inputs = shared + warps * (ROW_RING_BYTES / 4);
+    inputs = shared + warps * p.ring * (ROW_BYTES / 4);
     all_sums = inputs + p.nb * ROW_PAD;
     sums = all_sums + side * p.kept * stride;
     scales = (unsigned short*)(all_sums + warps / p.across * p.kept * stride) +
              side * p.kept * q4_scale_stride(p.nb);
   }
 
+  // Where the norm's weights stand: behind what its root is made of.
+  __device__ __forceinline__ float* weights(int variants) const {
+    return all_sums + (variants & NORM_TREE ? power_of_two(p.nb * 32) : p.nb * 4 + 4);
+  }
+
   // Asks for the first weights.
   __device__ __forceinline__ void ask() {
-    unsigned char* const begin = ring.place[0];
 #pragma unroll 1
-    for (int k = 0; k < ROW_RING - 1; ++k) loads.template ask<false>(begin + k * ROW_BYTES);
+    for (unsigned char* to = ring.here; to != ring.last; to += ROW_BYTES) loads.template ask<false>(to);
   }
 };
 
 // All tiles of a side, once the inputs are there. unfit: groups of blocks that the scaling is not exact
 // for. Lanes without a block write behind the row's sums.
-template <int N, int FIXED>
-__device__ __forceinline__ void row_tiles(RowWork<N>& work, unsigned unfit, int variants) {
+template <int N, int FIXED, bool FEW>
+__device__ __forceinline__ void row_tiles(RowWork<N>& work, const unsigned* unfit, int variants) {
   const RowPlan<N>& p = work.p;
   const int lane = threadIdx.x % 32, own = work.own, tiles = p.kept / p.tile;
   const int stride = work.stride, scale_stride = q4_scale_stride(p.nb);
@@ -357,11 +385,7 @@ __device__ __forceinline__ void row_tiles(RowWork<N>& work, unsigned unfit, int 
       walk.next(p, row, rows);
       const RowPiece piece = {mine, sums + at * stride + to, scales + at * scale_stride + to, stride,
                               scale_stride};
-      if (unfit & row_bit(group)) {
-        row_sums<N, FIXED, true>(work.loads, work.ring, x, piece, rows);
-      } else {
-        row_sums<N, FIXED, false>(work.loads, work.ring, x, piece, rows);
-      }
+      row_sums<N, FIXED, FEW>(work.loads, work.ring, x, piece, rows, unfit[row_flag(group)] != 0);
     }
     row_side_sync(work.side, p.across);
     // The others go on with the next tile, and the warps that run chains are others each time.
@@ -374,35 +398,26 @@ __device__ __forceinline__ void row_tiles(RowWork<N>& work, unsigned unfit, int 
 }
 
 // The same with the inputs brought first, normed or not; from: the row.
-template <int N, int FIXED>
+template <int N, int FIXED, bool FEW>
 __device__ __forceinline__ void row_normed(const RowPlan<N>& p, const float* from, const RowNorm& norm,
                                            float* shared, int variants) {
-  __shared__ unsigned shared_unfit[1];
+  __shared__ unsigned shared_unfit[ROW_FLAGS];
   RowWork<N> work(p, shared);
+  const int units = p.nb * 4;
+  float* const part = work.all_sums;  // nothing is summed before it is used up
+  const RowInput input = {work.inputs, part, work.weights(variants), shared_unfit, units};
+  if (norm.on) input.ask_weights(norm);
   work.ask();  // before the launch ahead has ended
-  if (threadIdx.x == 0) shared_unfit[0] = 0;
-  if (norm.on) {
-    RowInput input;
-    input.ask_weights(norm, p.nb * 4);
-    __syncthreads();
-    input.bring(work.inputs, from, norm, variants, p.nb * 4, work.all_sums, shared_unfit);
-  } else {
-    __syncthreads();
-    bring_row(work.inputs, from, p.nb * 4, shared_unfit);
-  }
+  if (threadIdx.x < ROW_FLAGS) shared_unfit[threadIdx.x] = 0;
   __syncthreads();
-  row_tiles<N, FIXED>(work, shared_unfit[0], variants);
+  input.bring(from, norm, variants, [] { copy_wait<0>(); });
+  __syncthreads();
+  row_tiles<N, FIXED, FEW>(work, shared_unfit, variants);
 }
 
 template <int N, int FIXED>
 __device__ __forceinline__ void row_plain(const RowPlan<N>& p, const float* from, float* shared,
                                           int variants) {
-  __shared__ unsigned shared_unfit[1];
-  RowWork<N> work(p, shared);
-  work.ask();  // before the launch ahead has ended
-  if (threadIdx.x == 0) shared_unfit[0] = 0;
-  __syncthreads();
-  bring_row(work.inputs, from, p.nb * 4, shared_unfit);
-  __syncthreads();
-  row_tiles<N, FIXED>(work, shared_unfit[0], variants);
+  const RowNorm none = {nullptr, nullptr, 0.0f, false};
+  row_normed<N, FIXED, false>(p, from, none, shared, variants);
 }

@@ -1,12 +1,15 @@
 // q4_rows: Q4_0 rows times M float rows, each weight read once. Contract 1.3, 5.
 //
 // A warp owns whole weight rows. It goes through them in windows of 32 blocks, a lane a block, and takes
-// up to four rows of a window at once, so that a read of an input serves them all. Each lane asks for its
-// own weights ahead of itself, and so waits for nobody; only the inputs are the whole block's, which
-// brings those of some windows at once while it works on those before. The sums of a unit (up to four
-// rows, 32 blocks, M inputs) stand in the warp's shared memory, where a lane goes on with the chain of one
-// row and input. A chain belongs to one lane, and which warp makes a sum cannot change it: neither the
-// grid, nor the tile, nor the warps, nor M can change a bit.
+// four rows of a window at once, a unit, so that a read of an input serves them all. Each lane asks for
+// its own weights one unit ahead, and so waits for nobody; only the inputs are the whole block's, which
+// brings those of some windows at once while it works on those before. The sums of a unit stand in the
+// warp's shared memory, where a lane goes on with the chain of one row and input. A chain belongs to one
+// lane, and which warp makes a sum cannot change it: neither the grid, nor the tile, nor the warps, nor M
+// can change a bit.
+//
+// There is one text of a unit, of a word of its blocks at a time, for any number of rows: instructions
+// that no cache holds cost more than those that a short unit leaves out.
 #pragma once
 #include "async_copy.cuh"
 #include "overlap.cuh"
@@ -14,118 +17,69 @@
 #include "q4_sums.cuh"
 #include "shares.cuh"
 
-#define MANY_STAGES 2  // units of a warp on their way or worked on
-#define MANY_ROWS 4    // most weight rows of a unit
-#define MANY_STAGE_BYTES (MANY_ROWS * 32 * (16 + 4))
+#define MANY_STAGE (MANY_ROWS * MANY_SLAB)  // of a unit; there is room for two of a warp
 #define MANY_STRIDE 36  // floats from chain to chain: 16-byte loads of a warp meet no bank twice
+#define MANY_FAST (FMA | SPLIT_K | ZERO_POINT)
+#define MANY_OTHER -1  // any mask, as it is when the kernel runs
 
-// What all warps of a block share: rows first .. first + own of the outputs; tile: the most rows of a
-// warp that are worked on together; inputs: two times `stock` windows; eights: with zero_point of `stock`
-// windows, by block and input.
+// What the warps of a block share. inputs: two times `stock` windows; eights: with zero_point what is
+// taken off the sums of `stock` windows, by block and input; windows: of a row.
 struct Q4Many {
-  const unsigned short* d;
-  const unsigned char* qs;
   const float* x;
   float *out, *inputs, *eights;
-  int rows, nb, first, own, tile, stock, count, variants;
-  unsigned magic;
+  int rows, nb, stock, count, variants, windows;
+  unsigned zero;
+};
 
-  __device__ __forceinline__ int warps() const { return blockDim.x / 32; }
-  __device__ __forceinline__ int windows() const { return (nb + 31) / 32; }
-  __device__ __forceinline__ int tiles() const {
-    return max(1, (own + tile * warps() - 1) / (tile * warps()));
+// Rows of a warp: d, qs of the first of `height`, whose number is `first`. chains: before which row a
+// lane has chains, those of input lane % M and of the rows that are lane / M behind a unit's first.
+struct Q4Rows {
+  const unsigned short* d;
+  const unsigned char* qs;
+  int first, height, chains;
+};
+
+// Where a warp is: the unit that begins with its row `row`, in a window.
+struct Q4Unit {
+  int row, window;
+
+  __device__ __forceinline__ Q4Unit next(int height) const {
+    const bool same = row + MANY_ROWS < height;
+    return {same ? row + MANY_ROWS : 0, same ? window : window + 1};
+  }
+
+  // Of a lane, counted from the first row's first.
+  __device__ __forceinline__ unsigned block(int nb) const {
+    return row * nb + min(window * 32 + (int)threadIdx.x % 32, nb - 1);
   }
 };
 
-// Where a warp is: rows from .. to of a tile are its own, `row` the first of the unit. THREES: with units
-// of three rows, beside those of four and two.
-template <bool THREES>
-struct Q4Walk {
-  int tile, window, from, to, row;
-
-  __device__ __forceinline__ explicit Q4Walk(const Q4Many& t) : tile(0), window(0) { measure(t); }
-
-  __device__ __forceinline__ void measure(const Q4Many& t) {
-    const int at = even_share(t.own, tile, t.tiles());
-    const int height = even_share(t.own, tile + 1, t.tiles()) - at, warp = threadIdx.x / 32;
-    from = t.first + at + even_share(height, warp, t.warps());
-    to = t.first + at + even_share(height, warp + 1, t.warps());
-    row = from;
-  }
-
-  // Rows that the unit is made for, and those that are there.
-  __device__ __forceinline__ int height() const {
-    const int left = to - row;
-    if (left < 3) return 2;
-    return THREES && (left == 3 || left == 5) ? 3 : 4;
-  }
-
-  __device__ __forceinline__ int present() const { return min(height(), to - row); }
-  __device__ __forceinline__ bool there(const Q4Many& t) const { return tile < t.tiles() && row < to; }
-
-  __device__ __forceinline__ void advance(const Q4Many& t) {
-    row += height();
-    if (row < to) return;
-    row = from;
-    if (++window < t.windows()) return;
-    window = 0;
-    if (++tile < t.tiles()) measure(t);
-  }
-};
-
-// A lane's places in the ring of its warp.
-struct Q4Ring {
-  unsigned char* begin;
-  int ask, here;
-
-  __device__ __forceinline__ explicit Q4Ring(char* shared)
-      : begin((unsigned char*)shared + threadIdx.x / 32 * (MANY_STAGES * MANY_STAGE_BYTES)),
-        ask(0), here(0) {}
-  __device__ __forceinline__ static int next(int at) { return at + 1 == MANY_STAGES ? 0 : at + 1; }
-  __device__ __forceinline__ unsigned char* qs(int at) const {
-    return begin + at * MANY_STAGE_BYTES + threadIdx.x % 32 * 16;
-  }
-  __device__ __forceinline__ unsigned char* d(int at) const {
-    return begin + at * MANY_STAGE_BYTES + MANY_ROWS * 512 + threadIdx.x % 32 * 4;
-  }
-
-  __device__ __forceinline__ void turn() { here = next(here); }
-
-  // A group of copies, even where nothing is left.
-  template <bool THREES>
-  __device__ __forceinline__ void ask_for(const Q4Many& t, Q4Walk<THREES>& walk) {
-    if (walk.there(t)) {
-      const int block = min(walk.window * 32 + (int)threadIdx.x % 32, t.nb - 1);
-      const long long at = (long long)walk.row * t.nb + block;
-      const unsigned char* from = t.qs + at * 16;
-      const unsigned short* scales = t.d + at;
-      const int present = walk.present();
+// Asks for the weights of a unit: a group of copies, even where nothing is left.
+__device__ __forceinline__ void ask_unit(unsigned char* to, const Q4Many& t, const Q4Rows& own,
+                                         const Q4Unit& at) {
+  if (at.window < t.windows && at.row < own.height) {
+    const unsigned char* from = own.qs + at.block(t.nb) * 16ull;
 #pragma unroll
-      for (int r = 0; r < MANY_ROWS; ++r) {
-        if (r >= present) break;
-        copy_16(qs(ask) + r * 512, from);
-        copy_half(d(ask) + r * 128, scales);
-        from += t.nb * 16, scales += t.nb;
-      }
-      walk.advance(t);
+    for (int r = 0; r < MANY_ROWS; ++r) {
+      if (at.row + r < own.height) copy_16(to + r * MANY_SLAB, from);
+      from += (unsigned)t.nb * 16;
     }
-    copy_commit();
-    ask = next(ask);
   }
-};
+  copy_commit();
+}
 
 // The inputs of the windows from `window` on that are brought at once, to the first or second place by
 // their number; rows that are not there stay as they are.
 template <int M>
 __device__ __forceinline__ void many_inputs(const Q4Many& t, int number, int window) {
   float* to = t.inputs + number % 2 * t.stock * 32 * q4_pitch<M>();
+  const float* from = t.x + (long long)window * 1024;
   const int width = min(t.stock * 32, t.nb - window * 32);
 #pragma unroll 1
-  for (int m = 0; m < t.count; ++m)
+  for (int m = 0; m < t.count; ++m, to += 32, from += (long long)t.nb * 32)
 #pragma unroll 1
     for (int i = threadIdx.x; i < width * 8; i += blockDim.x)
-      copy_16(to + i / 8 * q4_pitch<M>() + m * 32 + i % 8 * 4,
-              t.x + ((long long)m * t.nb + window * 32) * 32 + i * 4);
+      copy_16(to + i / 8 * q4_pitch<M>() + i % 8 * 4, from + i * 4);
 }
 
 // What zero_point takes off the sums of these windows, once for all weight rows.
@@ -136,163 +90,213 @@ __device__ __forceinline__ void many_eights(const Q4Many& t, const float* inputs
     t.eights[i] = q4_eight_inputs(inputs + i / M * q4_pitch<M>() + i % M * 32);
 }
 
-// The sums of R rows of a lane's block, times their scales unless an fma does that in the chain.
-template <int R, int M, int FIXED, bool THREES>
-__device__ __forceinline__ void many_unit(const Q4Many& t, const Q4Walk<THREES>& at,
-                                          const Q4Ring& ring, const float* inputs, float* sums) {
-  const int lane = threadIdx.x % 32, block = min(at.window * 32 + lane, t.nb - 1);
-  const int place = at.window % t.stock * 32 + lane;
-  uint4 qs[R];
-  float s[R][M];
+// What a lane's chain came to before a window; kept: a float of each chain of the warp, with split_k
+// four.
+template <int M>
+__device__ __forceinline__ float4 chain_before(const Q4Many& t, const Q4Rows& own, const Q4Unit& at,
+                                               const float* kept, int variants) {
+  const int chain = at.row * M + threadIdx.x % 32;
+  float4 part = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  if (at.window == 0 || at.row >= own.chains) return part;
+  if (variants & SPLIT_K) return ((const float4*)kept)[chain];
+  part.x = kept[chain];
+  return part;
+}
+
+// What it has come to after the window.
+template <int M>
+__device__ __forceinline__ void keep_chain(const Q4Many& t, const Q4Rows& own, const Q4Unit& at,
+                                           const float4& part, float* kept, int variants) {
+  if (at.row >= own.chains) return;
+  const int lane = threadIdx.x % 32, chain = at.row * M + lane;
+  if (variants & SPLIT_K) {
+    ((float4*)kept)[chain] = part;
+  } else {
+    kept[chain] = part.x;
+  }
+  if (at.window + 1 == t.windows)
+    t.out[(long long)(lane % M) * t.rows + own.first + at.row + lane / M] =
+        variants & SPLIT_K ? add_four(0.0f, part) : part.x;
+}
+
+// The sums of a unit, times their scales unless an fma does that in the chain. x, eights: of the lane's
+// block. The exact tier goes on with the chains of the unit before, `last`, between its products: by
+// themselves they would be waited for.
+template <int M, int FIXED>
+__device__ __forceinline__ void many_sums(const Q4Many& t, const Q4Rows& own, const Q4Unit& at,
+                                          const Q4Unit& last, const unsigned char* words,
+                                          const float* x, const float* eights, float* sums,
+                                          float* kept) {
+  const int lane = threadIdx.x % 32, height = own.height - at.row;
+  const unsigned short* d = own.d + at.block(t.nb);
+  unsigned short scale[MANY_ROWS];
 #pragma unroll
-  for (int r = 0; r < R; ++r) qs[r] = *(const uint4*)(ring.qs(ring.here) + r * 512);
-  q4_many_blocks<R, M, FIXED>(s, qs, inputs + place * q4_pitch<M>(), t.eights + place * M, t.magic);
-  const unsigned short* d = t.d + (long long)at.row * t.nb + block;
-  float* scales = sums + MANY_ROWS * M * MANY_STRIDE;
+  for (int r = 0; r < MANY_ROWS; ++r) {
+    scale[r] = r < height ? __ldg(d) : 0;
+    d += (unsigned)t.nb;
+  }
+  float s[MANY_ROWS][M];
+  if constexpr (FIXED == 0) {
+    float acc = chain_before<M>(t, own, last, kept, 0).x;
+    q4_many_pairs<M>(s, acc, words, height, x, sums + lane % (MANY_ROWS * M) * MANY_STRIDE, t.zero);
+    keep_chain<M>(t, own, last, make_float4(acc, 0.0f, 0.0f, 0.0f), kept, 0);
+    __syncwarp();  // all lanes have read: the next sums may come
+  } else {
+    q4_many_nibbles<M>(s, words, x, eights, t.zero);
+  }
+  sums += lane;
 #pragma unroll
-  for (int r = 0; r < R; ++r) {
-    const int half = copied_half(r * 128, d);
-    const float scale = q4_scale(*(const unsigned short*)(ring.d(ring.here) + half));
-    d += t.nb;
+  for (int r = 0; r < MANY_ROWS; ++r) {
+    const float by = q4_scale(scale[r]);
+    if (FIXED & FMA) sums[(MANY_ROWS * M + r) * MANY_STRIDE] = by;
 #pragma unroll
     for (int m = 0; m < M; ++m)
-      sums[(r * M + m) * MANY_STRIDE + lane] = FIXED & FMA ? s[r][m] : __fmul_rn(scale, s[r][m]);
-    if (FIXED & FMA) scales[r * MANY_STRIDE + lane] = scale;
+      sums[(r * M + m) * MANY_STRIDE] = FIXED & FMA ? s[r][m] : __fmul_rn(by, s[r][m]);
   }
-}
-
-// Goes on with the chains of a unit over its window, a lane each; kept: what there is of them, of all
-// rows of the warp in this tile: a float each, with split_k four.
-template <int M, int FIXED, bool THREES>
-__device__ __forceinline__ void many_chains(const Q4Many& t, const Q4Walk<THREES>& at,
-                                            const float* sums, float* kept) {
-  const int lane = threadIdx.x % 32, r = lane / M, m = lane % M;
-  if (r >= at.present() || m >= t.count) return;
-  const int width = min(32, t.nb - at.window * 32);
-  const float* own = sums + lane * MANY_STRIDE;
-  const float* scales = sums + (MANY_ROWS * M + r) * MANY_STRIDE;
-  const int chain = (at.row - at.from + r) * M + m;
-  float whole = 0.0f;
-  if (t.variants & SPLIT_K) {
-    float4* place = (float4*)kept + chain;
-    const float4 before = at.window > 0 ? *place : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    float four[4] = {before.x, before.y, before.z, before.w};
-#pragma unroll 4
-    for (int b = 0; b < width; b += 4) {
-      const float4 v = *(const float4*)(own + b), d = FIXED & FMA ? *(const float4*)(scales + b) : v;
-      const float value[4] = {v.x, v.y, v.z, v.w}, scale[4] = {d.x, d.y, d.z, d.w};
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float sum = FIXED & FMA ? __fmaf_rn(scale[i], value[i], four[i])
-                                      : __fadd_rn(four[i], value[i]);
-        four[i] = b + i < width ? sum : four[i];
-      }
-    }
-    *place = make_float4(four[0], four[1], four[2], four[3]);
-    whole = add_four(whole, *place);
-  } else {
-    if (at.window > 0) whole = kept[chain];
-    whole = FIXED & FMA ? chain_dot<FMA>(scales, own, width, whole) : chain_sum(own, width, whole);
-    kept[chain] = whole;
-  }
-  if (at.window + 1 == t.windows()) t.out[(long long)m * t.rows + at.row + r] = whole;
-}
-
-// All units of a warp in a tile and the windows before `end`.
-template <int M, int FIXED, bool THREES>
-__device__ __forceinline__ void many_units(const Q4Many& t, int tile, int end, Q4Walk<THREES>& now,
-                                           Q4Walk<THREES>& ahead, Q4Ring& ring,
-                                           const float* inputs, float* sums, float* kept) {
+  if (FIXED == 0 && at.window * 32 + lane >= t.nb)  // to add -0 changes no chain
 #pragma unroll 1
-  while (now.there(t) && now.tile == tile && now.window < end) {
-    copy_wait<MANY_STAGES - 2>();
-    ring.ask_for(t, ahead);
-    if (now.height() == 4) {
-      many_unit<4, M, FIXED>(t, now, ring, inputs, sums);
-    } else if (THREES && now.height() == 3) {
-      many_unit<THREES ? 3 : 2, M, FIXED>(t, now, ring, inputs, sums);
-    } else {
-      many_unit<2, M, FIXED>(t, now, ring, inputs, sums);
-    }
-    ring.turn();
-    __syncwarp();
-    many_chains<M, FIXED>(t, now, sums, kept);
-    __syncwarp();  // all lanes have read: the next sums may come
-    now.advance(t);
-  }
+    for (int i = 0; i < MANY_ROWS * M; ++i) sums[i * MANY_STRIDE] = -0.0f;
 }
 
-template <int M, int FIXED>
-__device__ __forceinline__ void many_tiles(const Q4Many& t, char* ring_memory, float* sums,
-                                           float* kept) {
-  constexpr bool THREES = FIXED == 0;
-  Q4Walk<THREES> now(t), ahead(t);
-  Q4Ring ring(ring_memory);
-#pragma unroll 1
-  for (int k = 0; k < MANY_STAGES - 1; ++k) ring.ask_for(t, ahead);
-  wait_for_previous();
-  let_next_start();
-  many_inputs<M>(t, 0, 0);
-  copy_commit();
-  int number = 0;
-#pragma unroll 1
-  for (int tile = 0; tile < t.tiles(); ++tile)
-#pragma unroll 1
-    for (int window = 0; window < t.windows(); window += t.stock, ++number) {
-      copy_wait<0>();
-      __syncthreads();
-      const bool more = window + t.stock < t.windows();
-      if (more || tile + 1 < t.tiles())
-        many_inputs<M>(t, number + 1, more ? window + t.stock : 0);
-      const float* inputs = t.inputs + number % 2 * t.stock * 32 * q4_pitch<M>();
-      if (FIXED & ZERO_POINT) {
-        many_eights<M>(t, inputs);
-        __syncthreads();
-      }
-      many_units<M, FIXED>(t, tile, window + t.stock, now, ahead, ring, inputs, sums, kept);
-    }
-}
-
-// Out of line: what the variants need must cost the exact tier no register.
-template <int M, int FIXED>
-__device__ __noinline__ void many_variants(const Q4Many t, char* ring, float* sums, float* kept) {
-  many_tiles<M, FIXED>(t, ring, sums, kept);
-}
-
-// shared: as many_shapes.py sizes it: inputs, with zero_point what is taken off the sums of a window, the
-// rings of all warps, of each warp the sums of a unit and with fma their scales, and what is kept of
-// chains.
+// The same for any mask: a short loop.
 template <int M>
+__device__ __forceinline__ void other_sums(const Q4Many& t, const Q4Rows& own, const Q4Unit& at,
+                                           const unsigned char* words, const float* x, float* sums) {
+  const unsigned short* d = own.d + at.block(t.nb);
+#pragma unroll 1
+  for (int i = 0; i < min(MANY_ROWS, own.height - at.row) * M; ++i) {
+    const int r = i / M, m = i - r * M;
+    const float by = q4_scale(d[r * t.nb]);
+    const float s = q4_other_block(words + r * MANY_SLAB, x + m * 32, t.zero, t.variants);
+    if (t.variants & FMA) sums[(MANY_ROWS * M + r) * MANY_STRIDE] = by;
+    sums[i * MANY_STRIDE] = t.variants & FMA ? s : __fmul_rn(by, s);
+  }
+}
+
+// The partials of a chain after `width` blocks more: four of split_k, or one.
+__device__ __forceinline__ float4 other_chain(float4 part, const float* sums, const float* scales,
+                                              int width, int variants) {
+#pragma unroll 1
+  for (int b = 0; b < width; b += 4) {
+    float acc[4] = {part.x, part.y, part.z, part.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (b + i >= width) continue;
+      float& to = acc[variants & SPLIT_K ? i : 0];
+      to = variants & FMA ? __fmaf_rn(scales[b + i], sums[b + i], to) : __fadd_rn(to, sums[b + i]);
+    }
+    part = make_float4(acc[0], acc[1], acc[2], acc[3]);
+  }
+  return part;
+}
+
+// The same of a whole window in the fast tier.
+__device__ __forceinline__ float4 fast_chain(float4 part, const float* sums, const float* scales) {
+#pragma unroll
+  for (int b = 0; b < 8; ++b) {
+    const float4 d = ((const float4*)scales)[b], v = ((const float4*)sums)[b];
+    part = make_float4(__fmaf_rn(d.x, v.x, part.x), __fmaf_rn(d.y, v.y, part.y),
+                       __fmaf_rn(d.z, v.z, part.z), __fmaf_rn(d.w, v.w, part.w));
+  }
+  return part;
+}
+
+// Goes on with the chains of a unit over its window, a lane each.
+template <int M, int FIXED>
+__device__ __forceinline__ void many_chains(const Q4Many& t, const Q4Rows& own, const Q4Unit& at,
+                                            const float* sums, float* kept) {
+  const int variants = FIXED == MANY_OTHER ? t.variants : FIXED, width = t.nb - at.window * 32;
+  const int lane = threadIdx.x % 32 % (MANY_ROWS * M);
+  const float* scales = sums + (MANY_ROWS * M + lane / M) * MANY_STRIDE;
+  float4 part = chain_before<M>(t, own, at, kept, variants);
+  if (FIXED == MANY_FAST && width >= 32) {
+    part = fast_chain(part, sums + lane * MANY_STRIDE, scales);
+  } else {
+    part = other_chain(part, sums + lane * MANY_STRIDE, scales, min(32, width), variants);
+  }
+  keep_chain<M>(t, own, at, part, kept, variants);
+}
+
+// The rows of all warps of one tile. number: of the inputs that have been brought; ring: of the warp.
+template <int M, int FIXED>
+__device__ __forceinline__ void many_tile(const Q4Many& t, const Q4Rows& own, unsigned char* ring,
+                                          float* sums, float* kept, int& number) {
+  const int lane = threadIdx.x % 32;
+  unsigned char *here = ring + lane * 16, *there = here + MANY_STAGE;
+  Q4Unit at = {0, 0}, last = {own.height, 0};  // no unit yet
+  ask_unit(here, t, own, at);
+  if (number == 0) {
+    wait_for_previous();
+    let_next_start();
+  }
+  __syncthreads();  // all have done with the inputs of the tile before
+  many_inputs<M>(t, number, 0);
+  copy_commit();
+#pragma unroll 1
+  for (int window = 0; window < t.windows; window += t.stock, ++number) {
+    copy_wait<0>();
+    __syncthreads();
+    if (window + t.stock < t.windows) many_inputs<M>(t, number + 1, window + t.stock);
+    const float* inputs = t.inputs + number % 2 * t.stock * 32 * q4_pitch<M>();
+    if (FIXED == MANY_FAST) {
+      many_eights<M>(t, inputs);
+      __syncthreads();
+    }
+#pragma unroll 1
+    while (at.window < min(window + t.stock, t.windows) && at.row < own.height) {
+      const int place = (at.window - window) * 32 + lane;
+      const float* x = inputs + place * q4_pitch<M>();
+      const Q4Unit next = at.next(own.height);
+      copy_wait<0>();
+      ask_unit(there, t, own, next);
+      if constexpr (FIXED == MANY_OTHER) {
+        other_sums<M>(t, own, at, here, x, sums + lane);
+      } else {
+        many_sums<M, FIXED>(t, own, at, last, here, x, t.eights + place * M, sums, kept);
+      }
+      __syncwarp();
+      if (FIXED != 0) {
+        many_chains<M, FIXED>(t, own, at, sums, kept);
+        __syncwarp();  // all lanes have read: the next sums may come
+      }
+      unsigned char* const turn = here;
+      here = there, there = turn, last = at, at = next;
+    }
+  }
+  if (FIXED == 0) many_chains<M, FIXED>(t, own, last, sums, kept);
+  __syncwarp();  // as above
+}
+
+// shared: as many_shapes.py sizes it: inputs, with zero_point what is taken off the sums of their
+// windows; of each warp the weights of two units, the sums of a unit and with fma their scales, and what
+// is kept of the chains of `tile` rows.
+template <int M, int FIXED>
 __device__ __forceinline__ void q4_rows(float* out, const unsigned short* d,
                                         const unsigned char* qs, const float* x, int variants,
                                         int rows, int nb, int tile, int stock, int count,
                                         char* shared) {
-  const int warps = blockDim.x / 32, warp = threadIdx.x / 32;
-  // Q4_MAGIC, in a way that no compiler can see: rows is never negative
-  const unsigned magic = Q4_MAGIC | (unsigned)rows >> 31;
+  const int warps = blockDim.x / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  // 0, in a way that no compiler can see: rows is never negative
+  const unsigned zero = (unsigned)(rows + (int)threadIdx.x) >> 31;
   const int first = even_share(rows, blockIdx.x, gridDim.x);
   const int own = even_share(rows, blockIdx.x + 1, gridDim.x) - first;
   float* eights = (float*)shared + 2 * stock * 32 * q4_pitch<M>();
-  char* rings = (char*)(eights + (variants & ZERO_POINT ? stock * 32 * M : 0));
+  unsigned char* ring = (unsigned char*)(eights + (variants & ZERO_POINT ? stock * 32 * M : 0));
   const int of_sums = MANY_ROWS * (variants & FMA ? M + 1 : M) * MANY_STRIDE;
-  float* sums = (float*)(rings + warps * (MANY_STAGES * MANY_STAGE_BYTES));
+  float* sums = (float*)(ring + warps * 2 * MANY_STAGE);
   float* kept = sums + warps * of_sums + warp * tile * M * (variants & SPLIT_K ? 4 : 1);
-  sums += warp * of_sums;
-  const Q4Many t = {d, qs, x, out, (float*)shared, eights, rows, nb, first, own, tile, stock, count,
-                    variants, magic};
-  if (!(variants & (FMA | UNPAIRED | ZERO_POINT))) {
-    many_tiles<M, 0>(t, rings, sums, kept);
-  } else if (variants & FMA && variants & ZERO_POINT) {
-    many_variants<M, ZERO_POINT | FMA>(t, rings, sums, kept);
-  } else if constexpr (M == 8) {  // what is in no tier is compiled once
-    if (variants & ZERO_POINT) {
-      many_variants<M, ZERO_POINT>(t, rings, sums, kept);
-    } else if (!(variants & UNPAIRED)) {
-      many_variants<M, FMA>(t, rings, sums, kept);
-    } else if (!(variants & FMA)) {
-      many_variants<M, UNPAIRED>(t, rings, sums, kept);
-    } else {
-      many_variants<M, FMA | UNPAIRED>(t, rings, sums, kept);
-    }
+  const Q4Many t = {x, out, (float*)shared, eights, rows, nb, stock, count, variants, (nb + 31) / 32,
+                    zero};
+  const int tiles = max(1, (own + tile * warps - 1) / (tile * warps));
+  int number = 0;
+#pragma unroll 1
+  for (int i = 0; i < tiles; ++i) {
+    const int at = even_share(own, i, tiles), height = even_share(own, i + 1, tiles) - at;
+    const int from = first + at + even_share(height, warp, warps);
+    const int to = first + at + even_share(height, warp + 1, warps);
+    const int chains = lane < MANY_ROWS * M && lane % M < count ? to - from - lane / M : 0;
+    const Q4Rows mine = {d + (long long)from * nb, qs + (long long)from * nb * 16, from, to - from,
+                         chains};
+    many_tile<M, FIXED>(t, mine, ring + warp * 2 * MANY_STAGE, sums + warp * of_sums, kept, number);
   }
 }

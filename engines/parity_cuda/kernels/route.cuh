@@ -21,7 +21,9 @@ __device__ __forceinline__ void stage_floats(float* to, const float* from, int c
                                              int stride) {
   const bool by_four = cols % 4 == 0 && (size_t)from % 16 == 0;
   const int step = by_four ? 4 : 1, width = cols / step;
+#pragma unroll 1
   for (int row = 0; row < count; ++row)
+#pragma unroll 2
     for (int i = threadIdx.x; i < width; i += blockDim.x) {
       float* target = to + row * stride + i * step;
       const float* source = from + (long long)row * cols + i * step;
@@ -43,8 +45,10 @@ __device__ __forceinline__ void chain_rows(float* out, float* rows, const float*
     if (row < count) out[row] = chain_dot<FMA>(rows + row * stride, x, cols, 0.0f);
     return;
   }
+#pragma unroll 2
   for (int j = threadIdx.x * 4; j < cols; j += blockDim.x * 4) {
     const float4 b = *(const float4*)(x + j);  // what is past the end is there, and is not added
+#pragma unroll 4
     for (int i = 0; i < count; ++i) {
       float4* at = (float4*)(rows + i * stride + j);
       const float4 a = *at;
@@ -142,6 +146,7 @@ __device__ __forceinline__ void guessed_rows(float* out, const float* rows, cons
   __syncthreads();
   const int step = ROUTE_HELD * blockDim.x;
   float one[ROUTE_HELD], other[ROUTE_HELD];
+#pragma unroll 1
   for (int from = threadIdx.x; from < cols; from += step) {
     load_held(one, x, from, cols);
     load_held(other, w, from, cols);
@@ -149,8 +154,10 @@ __device__ __forceinline__ void guessed_rows(float* out, const float* rows, cons
     for (int i = 0; i < ROUTE_HELD; ++i)
       if (from + i * blockDim.x < cols) w[from + i * blockDim.x] = __fmul_rn(one[i], other[i]);
   }
+#pragma unroll 1
   for (int i = 0; i < count; ++i) {
     float sum = 0.0f;
+#pragma unroll 1
     for (int from = threadIdx.x; from < cols; from += step) {
       load_held(one, rows + i * stride, from, cols);
       load_held(other, w, from, cols);
@@ -162,6 +169,7 @@ __device__ __forceinline__ void guessed_rows(float* out, const float* rows, cons
     if (lane == 0) part[i * warps + warp] = sum;
   }
   __syncthreads();
+#pragma unroll 1
   for (int i = threadIdx.x; i < count; i += blockDim.x) {
     float sum = 0.0f;
 #pragma unroll 8

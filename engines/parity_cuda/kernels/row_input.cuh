@@ -6,7 +6,8 @@
 #include "overlap.cuh"
 
 #define ROW_PAD 36    // floats of a block of 32 inputs: 16-byte loads of a warp meet no bank twice
-#define ROW_UNITS 2   // times eight columns that a thread keeps while the norm's root is made
+#define ROW_UNITS 2   // times eight columns that a thread asks for at once
+#define ROW_FLAGS 32  // marks of groups of 32 blocks, counted round
 #define TREE_THREADS 256
 #define TREE_PARTS (TREE_THREADS / 32)
 
@@ -22,7 +23,7 @@ struct RowNorm {
 __device__ __forceinline__ bool row_fits(float v) {
   const unsigned size = __float_as_uint(v) & 0x7fffffffu;
   // LEAST and MOST: 2^-86 and 2^26
-  return size == 0 || (size >= 0x14800000u && size <= 0x4c800000u);
+  return (size == 0) | ((size >= 0x14800000u) & (size <= 0x4c800000u));
 }
 
 // Eight values in a row of memory, at a multiple of 16 bytes.
@@ -47,14 +48,14 @@ struct Eight {
   __device__ __forceinline__ bool fits() const {
     bool fit = true;
 #pragma unroll
-    for (int i = 0; i < 8; ++i) fit = fit && row_fits(v[i]);
+    for (int i = 0; i < 8; ++i) fit = fit & row_fits(v[i]);
     return fit;
   }
 };
 
-// The place of eight inputs, and the bit of their 32 blocks in a mask.
+// The place of eight inputs, and that of the mark of their group.
 __device__ __forceinline__ int row_place(int unit) { return unit / 4 * ROW_PAD + unit % 4 * 8; }
-__device__ __forceinline__ unsigned row_bit(int group) { return 1u << group % 32; }
+__device__ __forceinline__ int row_flag(int group) { return group % ROW_FLAGS; }
 
 // The sum of part[n], n a power of two, by the tree of tree.cuh, for every thread: part[i] takes
 // part[i + n / 2] and so on. A thread goes through the levels that lie TREE_THREADS apart and more, a
@@ -79,80 +80,28 @@ __device__ __forceinline__ float row_tree(float* part, int n) {
   return __shfl_sync(0xffffffffu, v[0], 0);
 }
 
-// The first units of this thread, all asked for at once.
-__device__ __forceinline__ void load_units(Eight (&held)[ROW_UNITS], const float* from, int units) {
-#pragma unroll
-  for (int i = 0; i < ROW_UNITS; ++i) {
-    const int unit = threadIdx.x + i * blockDim.x;
-    if (unit < units) held[i].load(from + unit * 8);
-  }
-}
-
-// Eight inputs to their place in `to`; in `unfit` the bit of their group is set where it is due.
-__device__ __forceinline__ void put_inputs(const Eight& x, float* to, int unit, unsigned* unfit) {
-  x.store(to + row_place(unit));
-  if (!x.fits()) atomicOr(unfit, row_bit(unit / 128));
-}
-
-// The row as it is: RowInput::bring without a norm.
-__device__ __forceinline__ void bring_row(float* to, const float* from, int units, unsigned* unfit) {
-  wait_for_previous();
-  let_next_start();
-  Eight x[ROW_UNITS];
-  load_units(x, from, units);
-#pragma unroll
-  for (int i = 0; i < ROW_UNITS; ++i) {
-    const int unit = threadIdx.x + i * blockDim.x;
-    if (unit < units) put_inputs(x[i], to, unit, unfit);
-  }
-#pragma unroll 2
-  for (int unit = threadIdx.x + ROW_UNITS * blockDim.x; unit < units; unit += blockDim.x) {
-    Eight one;
-    one.load(from + unit * 8);
-    put_inputs(one, to, unit, unfit);
-  }
-}
-
-// A row and the norm's weights: what this thread has of them. units: columns / 8.
+// A row on its way to shared memory. inputs: where it stands, ROW_PAD floats a block of 32; part: room for
+// the norm's root, and `weights` for its weights; unfit: marks of the groups of 32 blocks that hold a
+// value the scaling is not exact for, which a barrier ahead of `bring` has seen zero.
 struct RowInput {
-  Eight x[ROW_UNITS], w[ROW_UNITS];
+  float *inputs, *part, *weights;
+  unsigned* unfit;
+  int units;  // columns / 8
 
-  // Before the launch ahead has ended.
-  __device__ __forceinline__ void ask_weights(const RowNorm& norm, int units) {
-    load_units(w, norm.w, units);
-    for (int unit = threadIdx.x + ROW_UNITS * blockDim.x; unit < units; unit += blockDim.x)
-      prefetch_line(norm.w + unit * 8);
+  // The norm's weights: copies of the group that the caller commits. Before the launch ahead has ended.
+  __device__ __forceinline__ void ask_weights(const RowNorm& norm) const {
+#pragma unroll 1
+    for (int unit = threadIdx.x; unit < units; unit += blockDim.x) {
+      copy_16(weights + unit * 8, norm.w + unit * 8);
+      copy_16(weights + unit * 8 + 4, norm.w + unit * 8 + 4);
+    }
   }
 
-  // 1 / root of the mean square, from the row, for every thread. part: shared memory of the root.
-  __device__ __forceinline__ float find_root(const float* from, const RowNorm& norm, int variants,
-                                             int units, float* part) {
-    __shared__ float shared_factor[1];
-    const bool tree = (variants & NORM_TREE) != 0;
-    const int n = tree ? power_of_two(units * 8) : 0;
-    for (int i = units * 8 + threadIdx.x; i < n; i += blockDim.x) part[i] = 0.0f;
-    load_units(x, from, units);
-#pragma unroll
-    for (int i = 0; i < ROW_UNITS; ++i) {
-      const int unit = threadIdx.x + i * blockDim.x;
-      if (unit < units) put_squares(x[i], part, unit, tree);
-    }
-    for (int unit = threadIdx.x + ROW_UNITS * blockDim.x; unit < units; unit += blockDim.x) {
-      Eight more;
-      more.load(from + unit * 8);
-      put_squares(more, part, unit, tree);
-    }
-    __syncthreads();
-    if (tree) return mean_root(row_tree(part, n), units * 8, norm.eps, variants);
-    if (threadIdx.x == 0) {
-      const float ss = chain_sum(part, units, 0.0f);
-      shared_factor[0] = mean_root(ss, units * 8, norm.eps, variants);
-    }
-    __syncthreads();
-    return shared_factor[0];
+  __device__ __forceinline__ void mark(const Eight& x, int unit) const {
+    if (!x.fits()) unfit[row_flag(unit / 128)] = 1;
   }
 
-  __device__ __forceinline__ static void put_squares(const Eight& x, float* part, int unit, bool tree) {
+  __device__ __forceinline__ void put_squares(const Eight& x, int unit, bool tree) const {
     if (!tree) {
       part[unit] = eight_squares(x.v);
       return;
@@ -163,29 +112,63 @@ struct RowInput {
     squares.store(part + unit * 8);
   }
 
-  // The row of 8 * units columns to `to`, ROW_PAD floats a block of 32, and, normed, to norm.out by
-  // block 0. part: shared memory for the root. Waits for the launch ahead; no thread may read `to`
-  // before a barrier. The bits of the groups of 32 blocks that hold a value the scaling is not exact
-  // for are set in `unfit`, which a barrier ahead of this has seen zero.
-  __device__ __forceinline__ void bring(float* to, const float* from, const RowNorm& norm, int variants,
-                                        int units, float* part, unsigned* unfit) {
+  // The row as it is, and what the root is made of.
+  __device__ __forceinline__ void take(const float* from, bool norm, bool tree) const {
+#pragma unroll 1
+    for (int first = threadIdx.x; first < units; first += ROW_UNITS * blockDim.x) {
+      Eight x[ROW_UNITS];
+#pragma unroll
+      for (int i = 0; i < ROW_UNITS; ++i) {
+        const int unit = first + i * blockDim.x;
+        if (unit < units) x[i].load(from + unit * 8);
+      }
+#pragma unroll
+      for (int i = 0; i < ROW_UNITS; ++i) {
+        const int unit = first + i * blockDim.x;
+        if (unit >= units) continue;
+        x[i].store(inputs + row_place(unit));
+        if (norm) {
+          put_squares(x[i], unit, tree);
+        } else {
+          mark(x[i], unit);
+        }
+      }
+    }
+  }
+
+  // 1 / root of the mean square, for every thread, from what `take` has left.
+  __device__ __forceinline__ float root(float eps, int variants, int n) const {
+    __shared__ float shared_factor[1];
+    __syncthreads();
+    if (variants & NORM_TREE) return mean_root(row_tree(part, n), units * 8, eps, variants);
+    if (threadIdx.x == 0)
+      shared_factor[0] = mean_root(chain_sum(part, units, 0.0f), units * 8, eps, variants);
+    __syncthreads();
+    return shared_factor[0];
+  }
+
+  // The row to `inputs`, normed where asked for, and then to norm.out by block 0. Waits for the launch
+  // ahead; no other thread may read it before a barrier. weights_there: waits for ask_weights.
+  template <class Wait>
+  __device__ __forceinline__ void bring(const float* from, const RowNorm& norm, int variants,
+                                        const Wait& weights_there) const {
     wait_for_previous();
     let_next_start();
-    const float r = find_root(from, norm, variants, units, part);
-#pragma unroll
-    for (int i = 0; i < ROW_UNITS; ++i) {
-      const int unit = threadIdx.x + i * blockDim.x;
-      if (unit >= units) continue;
-      x[i].scale_by(r, w[i]);
-      put_inputs(x[i], to, unit, unfit);
-      if (blockIdx.x == 0) x[i].store(norm.out + unit * 8);
-    }
-    for (int unit = threadIdx.x + ROW_UNITS * blockDim.x; unit < units; unit += blockDim.x) {
-      Eight one, weight;
-      one.load(from + unit * 8), weight.load(norm.w + unit * 8);
-      one.scale_by(r, weight);
-      put_inputs(one, to, unit, unfit);
-      if (blockIdx.x == 0) one.store(norm.out + unit * 8);
+    const bool tree = norm.on && (variants & NORM_TREE);
+    const int n = tree ? power_of_two(units * 8) : 0;
+    for (int i = units * 8 + threadIdx.x; i < n; i += blockDim.x) part[i] = 0.0f;
+    take(from, norm.on, tree);
+    if (!norm.on) return;
+    const float r = root(norm.eps, variants, n);
+    weights_there();
+#pragma unroll 1
+    for (int unit = threadIdx.x; unit < units; unit += blockDim.x) {
+      Eight x, w;
+      x.load(inputs + row_place(unit)), w.load(weights + unit * 8);
+      x.scale_by(r, w);
+      x.store(inputs + row_place(unit));
+      mark(x, unit);
+      if (blockIdx.x == 0) x.store(norm.out + unit * 8);
     }
   }
 };

@@ -21,13 +21,13 @@ struct RowEnd {
 
 // The work of a side: rows from .. to, counted over all matrices, in tiles of `tile` rows whose sums are
 // made at once. kept: rows that there is room for: one tile, or where several warps have more than one,
-// two. `pairs`: the first half of a tile is of matrix 0, the second the same rows of matrix 1. across:
-// its warps.
+// two. ring: steps of each warp that there is room for, ROW_RING or more. `pairs`: the first half of a
+// tile is of matrix 0, the second the same rows of matrix 1. across: its warps.
 template <int N>
 struct RowPlan {
   RowMatrix matrix[N];
   RowEnd end;
-  int nb, from, to, tile, kept, across;
+  int nb, from, to, tile, kept, across, ring;
   bool pairs;
 
   __device__ __forceinline__ int groups() const { return (nb + 31) / 32; }

@@ -161,6 +161,72 @@ def test_red_planted_fault(name: str, text: str, fault: str, points: list[str]) 
     assert words(x[bits_by_emu(build(texts), name, x) != y]) == points
 
 
+# --- cosine and sine together (cos_sin.cuh) -------------------------------------------------------
+
+TOGETHER = """
+#include "cos_sin.cuh"
+#include "map_elements.cuh"
+
+__device__ float cosine(float x) { return ucrt_cos_sin(x).c; }
+__device__ float sine(float x) { return ucrt_cos_sin(x).s; }
+
+extern "C" __global__ void map_cosf(float* out, const float* x, long long n) {
+  map_elements<cosine>(out, x, n);
+}
+
+extern "C" __global__ void map_sinf(float* out, const float* x, long long n) {
+  map_elements<sine>(out, x, n);
+}
+"""
+
+
+def together() -> dict[str, str]:
+    names = (*FILES[:-1], "variants.cuh", "cos_sin.cuh")
+    texts = {name: (KERNELS / name).read_text(encoding="utf-8") for name in names}
+    return {**texts, "together.cu": TOGETHER}
+
+
+@pytest.fixture(scope="module")
+def pair() -> EmuModule:
+    return build(together())
+
+
+@pytest.mark.parametrize("name", ["cosf", "sinf"])
+def test_together_they_have_the_bits_of_each(pair: EmuModule, name: str) -> None:
+    edges = (0, 0x39000000, 0x3C000000, 0x3F490FDA, 0x4B800456, 0x4F490FDB, 0x7F800000)
+    near = np.array([edge + by for edge in edges for by in range(-3, 4) if edge + by >= 0])
+    x = np.concatenate([golden(name)[0], near, near | 1 << 31, np.arange(0, EVERY_FLOAT, 8209)])
+    x = x.astype(np.uint32)
+    assert words(x[bits_by_emu(pair, name, x) != bits_by_numba(name, x)]) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["cosf", "sinf"])
+def test_together_every_float(pair: EmuModule, name: str) -> None:
+    for start in range(0, EVERY_FLOAT, 1 << 24):
+        x = np.arange(start, start + (1 << 24)).astype(np.uint32)
+        assert words(x[bits_by_emu(pair, name, x) != bits_by_numba(name, x)][:10]) == []
+
+
+TOGETHER_FAULTS = [
+    ("sinf", "{__uint_as_float(UCRT_F_ONE), x}",
+     "{__uint_as_float(UCRT_F_ONE), fabsf(x)}", ["80000000", "80000001"]),
+    ("cosf", "if (ax >= UCRT_SIN_HUGE) return cos_sin_apart(x);", "", ["7f800000"]),
+    ("sinf", "n = 0, r = a;", "n = 2, r = a;", ["3c000000", "3f490fda"]),
+    ("cosf", "n = 0, r = a;", "n = 2, r = a;", ["3c000000", "3f490fda"]),
+    ("sinf", "!= (bits >> 31)", "!= 0u", ["bf490fdb", "c0490fdb"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "text", "fault", "points"), TOGETHER_FAULTS)
+def test_red_together(name: str, text: str, fault: str, points: list[str]) -> None:
+    texts = together()
+    assert texts["cos_sin.cuh"].count(text) == 1
+    texts["cos_sin.cuh"] = texts["cos_sin.cuh"].replace(text, fault)
+    x = np.array([int(point, 16) for point in (*points, "3a000000", "40000000")], np.uint32)
+    assert words(x[bits_by_emu(build(texts), name, x) != bits_by_numba(name, x)]) == points
+
+
 # --- tables and steps ---------------------------------------------------------------------------
 
 SCALAR = re.compile(r"^constexpr (unsigned(?: long long)?) UCRT_(\w+) = 0x([0-9a-f]+);", re.M)

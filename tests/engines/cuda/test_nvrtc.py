@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from importlib.machinery import ModuleSpec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from parity.errors import InputError, NotRunError
+from parity.variants import TIERS
 from parity_cuda import nvrtc, nvrtc_wheel
-from parity_cuda.sources import kernel_sources
+from parity_cuda.sources import Unit, kernel_sources, known_mask, units_of
 from tests.engines.needed import lack
 
-ARCH = "sm_90"
+ARCH, UNIT = "sm_90", Unit(("fusible.cu",))
 FUSIBLE = {
     "fusible.cu": 'extern "C" __global__ void fusible(float* x) { x[0] = x[1] * x[2] + x[3]; }\n'
 }
@@ -108,10 +114,65 @@ def test_version() -> None:
 
 @pytest.mark.usefixtures("usable")
 def test_the_kernels_compile_without_a_word() -> None:
-    cubin, log = nvrtc.compile_cubin(kernel_sources(), ARCH)
-    assert cubin.startswith(b"\x7fELF")
-    assert b"attention_int8" in cubin
-    assert log.strip("\0\n ") == ""
+    sources = kernel_sources()
+
+    def compiled(unit: Unit) -> tuple[bytes, str]:
+        return nvrtc.compile_cubin(unit.of(sources), ARCH, nvrtc.unit_flags(unit))
+
+    units = units_of(sources, None)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for unit, (cubin, log) in zip(units, pool.map(compiled, units), strict=True):
+            assert cubin.startswith(b"\x7fELF")
+            assert log.strip("\0\n ") == "", unit
+
+
+def checked(sources: dict[str, str], unit: Unit) -> str:
+    """All that the compiler says of a unit's text; it makes no code, which takes half a minute."""
+    binding, texts = nvrtc._binding(), unit.of(sources)
+    encoded = [(text.encode(), name.encode()) for name, text in texts.items()]
+    program = binding.createProgram(
+        nvrtc.unit(texts), "kernels.cu", *map(list, zip(*encoded, strict=True))
+    )
+    try:
+        options = [f"--gpu-architecture={ARCH}", *nvrtc.unit_flags(unit), "--fdevice-syntax-only"]
+        binding.compileProgram(program, options)
+        return str(binding.getProgramLog(program)).strip("\0\n ")
+    finally:
+        binding.destroyProgram(program)
+
+
+@pytest.mark.usefixtures("usable")
+@pytest.mark.parametrize("tier", TIERS)
+def test_a_tiers_own_kernels_have_no_word_said_of_them(tier: str) -> None:
+    sources = kernel_sources()
+    (own,) = [each for each in units_of(sources, known_mask(TIERS[tier])) if each.mask is not None]
+    assert len(own.files) > 9
+    assert checked(sources, own) == ""
+
+
+@pytest.mark.usefixtures("usable")
+def test_red_a_text_that_only_a_known_mask_breaks() -> None:
+    """A mask that is a constant is nothing to assign to; where it is not one, no word is said."""
+    sources = kernel_sources()
+    sources["sigmoid_gate.cu"] = sources["sigmoid_gate.cu"].replace(
+        "variants = KNOWN(variants);", "variants = KNOWN(variants);\n  KNOWN(variants) = 1;"
+    )
+    assert checked(sources, Unit(("sigmoid_gate.cu",))) == ""
+    with pytest.raises(nvrtc._binding().NVRTCError):
+        checked(sources, Unit(("sigmoid_gate.cu",), 1))
+
+
+@pytest.mark.usefixtures("usable")
+def test_a_tiers_own_unit_is_other_code_and_holds_its_kernel_alone() -> None:
+    sources, file = kernel_sources(), "sigmoid_gate.cu"
+    codes = {}
+    for mask in (None, *(known_mask(names) for names in TIERS.values())):
+        unit = Unit((file,), mask)
+        cubin, _ = nvrtc.compile_cubin(unit.of(sources), ARCH, nvrtc.unit_flags(unit))
+        assert set(re.findall(rb"\.text\.(\w+)", cubin)) == {b"sigmoid_gate"}
+        codes[mask] = cubin
+    assert len(set(codes.values())) == 3
+    assert max(codes, key=lambda mask: len(codes[mask])) is None  # it has what either takes
 
 
 @pytest.mark.usefixtures("usable")
@@ -146,14 +207,83 @@ def test_red_an_impossible_option(arch: str, flags: tuple[str, ...]) -> None:
 
 @pytest.mark.usefixtures("usable")
 def test_cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first, hit = nvrtc.cached_cubin(FUSIBLE, ARCH)
+    first, hit = nvrtc.cached_cubin(FUSIBLE, ARCH, UNIT)
     assert (hit, first.read_bytes()) == (False, nvrtc.compile_cubin(FUSIBLE, ARCH)[0])
-    assert nvrtc.cached_cubin(FUSIBLE, ARCH) == (first, True)
+    assert nvrtc.cached_cubin(FUSIBLE, ARCH, UNIT) == (first, True)
     other_text = {"fusible.cu": FUSIBLE["fusible.cu"] + "// more\n"}
-    others = [nvrtc.cached_cubin(other_text, ARCH), nvrtc.cached_cubin(FUSIBLE, "sm_80")]
+    others = [
+        nvrtc.cached_cubin(other_text, ARCH, UNIT),
+        nvrtc.cached_cubin(FUSIBLE, "sm_80", UNIT),
+        nvrtc.cached_cubin(FUSIBLE, ARCH, Unit(("fusible.cu",), 0)),
+        nvrtc.cached_cubin(FUSIBLE, ARCH, Unit(("fusible.cu",), 1)),
+    ]
     monkeypatch.setattr(nvrtc, "FLAGS", ("-ftz=true",))
-    others.append(nvrtc.cached_cubin(FUSIBLE, ARCH))
-    assert [hit for _, hit in others] == [False] * 3
+    others.append(nvrtc.cached_cubin(FUSIBLE, ARCH, UNIT))
+    assert [hit for _, hit in others] == [False] * 5
     paths = {first, *(path for path, _ in others)}
-    assert len(paths) == 4
+    assert len(paths) == 6
     assert {path for path in cache.rglob("*") if path.is_file()} == paths
+
+
+TEXTS = {"a.cu": "a", "b.cu": "b", "h.cuh": "h"}
+UNITS = [Unit(("a.cu",)), Unit(("b.cu",)), Unit(("b.cu",), 7), Unit(("a.cu", "b.cu"), 7)]
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What the compiler is asked for: it makes the text of that, and no code."""
+    asked: list[Any] = []
+
+    def compiled(*given: Any) -> tuple[bytes, str]:
+        asked.append(given)
+        return repr(given).encode(), ""
+
+    monkeypatch.setattr(nvrtc, "compile_cubin", compiled)
+    monkeypatch.setattr(nvrtc, "nvrtc_version", lambda: "NVRTC 0.0")
+    return asked
+
+
+@pytest.mark.usefixtures("cache")
+def test_units_are_compiled_by_themselves(said: list[Any]) -> None:
+    """One that is changed is compiled anew alone; a header is part of every unit."""
+    paths = nvrtc.cached_cubins(TEXTS, ARCH, UNITS)
+    flags = [nvrtc.FLAGS] * 2 + [(*nvrtc.FLAGS, "-DKNOWN_VARIANTS=7")] * 2
+    wanted = [(unit.of(TEXTS), ARCH, each) for unit, each in zip(UNITS, flags, strict=True)]
+    assert sorted(said, key=repr) == sorted(wanted, key=repr)
+    held = [" ".join(sorted(texts)) for texts, *_ in wanted]
+    assert held == ["a.cu h.cuh", "b.cu h.cuh", "b.cu h.cuh", "a.cu b.cu h.cuh"]
+    assert {unit: path.read_bytes() for unit, path in paths.items()} == {
+        unit: repr(given).encode() for unit, given in zip(UNITS, wanted, strict=True)
+    }
+    said.clear()
+    assert nvrtc.cached_cubins(TEXTS, ARCH, UNITS) == paths
+    assert said == []
+    nvrtc.cached_cubins({**TEXTS, "a.cu": "A"}, ARCH, UNITS)
+    assert sorted(" ".join(sorted(texts)) for texts, *_ in said) == [held[3], held[0]]
+    assert {texts["a.cu"] for texts, *_ in said} == {"A"}
+    said.clear()
+    nvrtc.cached_cubins({**TEXTS, "h.cuh": "H"}, ARCH, UNITS)
+    assert len(said) == len(UNITS)
+
+
+@pytest.mark.usefixtures("cache", "said")
+def test_units_are_compiled_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each waits in the compiler until all are there."""
+    all_there = threading.Barrier(len(UNITS), timeout=20)
+
+    def compiled(*given: Any) -> tuple[bytes, str]:
+        all_there.wait()
+        return b"", ""
+
+    monkeypatch.setattr(os, "cpu_count", lambda: len(UNITS))
+    monkeypatch.setattr(nvrtc, "compile_cubin", compiled)
+    assert set(nvrtc.cached_cubins(TEXTS, ARCH, UNITS)) == set(UNITS)
+
+
+@pytest.mark.usefixtures("cache", "usable")
+def test_red_a_unit_that_does_not_compile() -> None:
+    """The other is kept all the same."""
+    texts = {**FUSIBLE, "broken.cu": 'extern "C" __global__ void broken() { nothing(); }\n'}
+    with pytest.raises(InputError, match=r"for sm_90: broken\.cu\(1\): error: .*nothing"):
+        nvrtc.cached_cubins(texts, ARCH, units_of(texts, None))
+    assert nvrtc.cached_cubin(texts, ARCH, UNIT)[1]

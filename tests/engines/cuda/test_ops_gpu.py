@@ -16,7 +16,7 @@ from parity_cpu.ops.elementary import ELEMENTARY, map_elementary
 from parity_cuda import nvrtc
 from parity_cuda.cupy_backend import CupyBackend
 from parity_cuda.selftest import check_arithmetic
-from parity_cuda.sources import kernel_sources
+from parity_cuda.sources import Unit, kernel_sources
 from tests.engines.cuda.op_runner import OpRunner
 from tests.engines.cuda.twin_cases import TABLES, check_by_twin
 from tests.oracle import check
@@ -48,24 +48,13 @@ def _quiet_numpy() -> Iterator[None]:
         yield
 
 
-def with_flags(backend: CupyBackend, folder: Path, *wrong: str) -> CupyBackend:
-    """A device whose kernels were compiled with other flags."""
+def with_flags(monkeypatch: pytest.MonkeyPatch, file: str, *wrong: str) -> CupyBackend:
+    """A device with the kernels of one file, compiled with other flags."""
     names = [flag.split("=")[0] for flag in wrong]
     flags = [flag for flag in nvrtc.FLAGS if flag.split("=")[0] not in names]
     assert len(flags) == len(nvrtc.FLAGS) - len(wrong)
-    options = (*flags, *wrong, *without_cache())
-    path = folder / "kernels.cubin"
-    path.write_bytes(nvrtc.compile_cubin(kernel_sources(), backend._arch, options)[0])
-    planted = CupyBackend(EngineSettings())
-    planted._module = planted._cupy.RawModule(path=str(path))
-    return planted
-
-
-def without_cache() -> tuple[str, ...]:
-    """The option, where NVRTC has it: with a driver, NVRTC 13.0 keeps what it compiled, and gives
-    that back for the same text with another -ftz."""
-    version = tuple(int(part) for part in nvrtc.nvrtc_version().split()[1].split("."))
-    return ("--no-cache",) if version >= (12, 9) else ()
+    monkeypatch.setattr(nvrtc, "FLAGS", (*flags, *wrong))
+    return CupyBackend(EngineSettings(), Unit((file,)).of(kernel_sources()))
 
 
 def bits_by_gpu(backend: CupyBackend, name: str, x: Bits) -> Bits:
@@ -111,9 +100,9 @@ def test_kernel_with_variants_has_the_oracles_bytes(backend: CupyBackend, op: st
     assert sum(check.check_variants(op, names, run) for names in sets) > 5
 
 
-def test_red_an_op_without_its_flags(backend: CupyBackend, tmp_path: Path) -> None:
-    """Kernels in which every subnormal is flushed: the oracle's cases see it."""
-    runner = OpRunner(with_flags(backend, tmp_path, "-ftz=true"), "flushing")
+def test_red_an_op_without_its_flags(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel in which every subnormal is flushed: the oracle's cases see it."""
+    runner = OpRunner(with_flags(monkeypatch, "quant8.cu", "-ftz=true"), "flushing")
     with pytest.raises(check.OpMismatch, match="differ, first at"):
         check.check_op("quant8", runner.run)
 
@@ -158,7 +147,7 @@ def test_red_one_golden_point(backend: CupyBackend) -> None:
 
 
 def test_the_build_passes_its_self_test(backend: CupyBackend) -> None:
-    check_arithmetic(backend, "cuda")
+    check_arithmetic(backend, "cuda", 0)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +157,7 @@ def test_the_build_passes_its_self_test(backend: CupyBackend) -> None:
         ("-fmad=true", r"contracts a\*b\+c into one rounding"),
     ],
 )
-def test_red_self_test(backend: CupyBackend, tmp_path: Path, flag: str, said: str) -> None:
-    planted = with_flags(backend, tmp_path, flag)
+def test_red_self_test(monkeypatch: pytest.MonkeyPatch, flag: str, said: str) -> None:
+    planted = with_flags(monkeypatch, "selftest.cu", flag)
     with pytest.raises(NotRunError, match=said):
-        check_arithmetic(planted, "cuda")
+        check_arithmetic(planted, "cuda", 0)

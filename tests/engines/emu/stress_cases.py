@@ -8,7 +8,7 @@ wrote, as arrays on the host.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 from typing import Any
@@ -22,8 +22,9 @@ from parity_cuda import functions, tally
 from parity_cuda.backend import Backend
 from parity_cuda.digests import TILE, WARP_BYTES, digest_once
 from parity_cuda.own_functions import own_values
-from parity_cuda.selftest import CHECKS, INPUTS
+from parity_cuda.selftest import run_selftest
 from parity_cuda.state import append_rows
+from parity_cuda.tuning import Tuning
 from tests.engines.cuda import twin_cases
 from tests.engines.cuda.op_runner import OpRunner
 from tests.engines.cuda.shape_cases import attention
@@ -282,9 +283,7 @@ def _move_run(dtype: type, index: int) -> Any:
 
 def _selftests() -> Iterator[Case]:
     def run(backend: Backend, _: int) -> Arrays:
-        out = backend.empty((len(CHECKS),), np.uint32)
-        backend.launch("selftest", (1,), 1, [out, backend.upload(INPUTS)])
-        return (backend.download(out),)
+        return (np.array(run_selftest(backend, 0), np.uint32),)
 
     yield Case("selftest", "as at the start", 0, run)
 
@@ -324,6 +323,8 @@ def _moe() -> Iterator[Case]:
     masks = [KERNELS[f"fused_{launch}"].masks() for launch in ("route", "experts", "down")]
     for at in range(max(map(len, masks))):
         shape, each = MOE[at % len(MOE)], moe_cases.Masks(*(few[at % len(few)] for few in masks))
+        if each.route & moe_cases.ROUTER_TREE:
+            shape = replace(shape, guess=False)
         yield Case("fused_experts", f"{shape} | {each}", 0, _moe_run(shape, each))
 
 
@@ -339,16 +340,18 @@ PROJECTED = tuple(shape for shape in project_cases.SHAPES if shape.cols < 700)
 
 
 def _projects() -> Iterator[Case]:
-    masks = sorted(mask for name, kernel in KERNELS.items() if name.startswith("fused_project")
-                   for mask in kernel.masks())  # fmt: skip
+    masks = KERNELS["fused_project"].masks()
     for at, mask in enumerate(masks):
         for shape in PROJECTED if mask == 0 else (PROJECTED[at % len(PROJECTED)],):
-            yield Case("fused_project", f"{shape} | {mask:#x}", 0, _project_run(shape, mask))
+            for processors in (1, 2) if mask == 0 else (1 + at % 2,):  # 2: fused_project_few
+                name = f"{shape} | {mask:#x} | {processors}"
+                run = _project_run(shape, mask, Tuning(processors=processors))
+                yield Case("fused_project", name, 0, run)
 
 
-def _project_run(shape: project_cases.Shape, mask: int) -> Any:
+def _project_run(shape: project_cases.Shape, mask: int, tuning: Tuning) -> Any:
     def run(backend: Backend, _: int) -> Arrays:
         given = project_cases.data(shape)
-        return tuple(project_cases.by_launch(backend, shape, given, mask).values())
+        return tuple(project_cases.by_launch(backend, shape, given, mask, tuning).values())
 
     return run

@@ -194,43 +194,47 @@ FAULTS = {
         TWO_ROWS, ["beta", *FOLLOWS],
     ),
     "another key head": (
-        "fused_delta.cu", "key_head = h / (heads / key_heads);", "key_head = 0 * h;",
+        "fused_delta.cu", "key_head = blockIdx.x / (gridDim.x / key_heads);", "key_head = 0;",
         Shape(2, 4, 33, 70, 2), FOLLOWS,
     ),
     "no decay": (
-        "fused_delta.cu", "__fmul_rn(cell[i * PITCH] = __fmul_rn(cell[i * PITCH], g), k[i])",
-        "__fmul_rn(cell[i * PITCH], k[i])", TWO_ROWS, FOLLOWS,
+        "fused_delta.cu", "kept = __fmul_rn(cell[i * tile], g);", "kept = cell[i * tile];",
+        TWO_ROWS, FOLLOWS,
     ),
     "no decay in registers": (
-        "fused_delta.cu", "s[i + e] = __fmul_rn(s[i + e], g);", "", OWN, FOLLOWS,
+        "fused_delta.cu", "cell = __fmul_rn(cell, g);", "", OWN, FOLLOWS,
     ),
     "o of k": (
-        "fused_delta.cu", "return __fmul_rn(cell[i * PITCH] = sum, q[i]);",
-        "return __fmul_rn(cell[i * PITCH] = sum, k[i]);", TWO_ROWS, ["o", "gn"],
+        "fused_delta.cu", "sum = __fadd_rn(sum, __fmul_rn(made, q[i]));",
+        "sum = __fadd_rn(sum, __fmul_rn(made, k[i]));", TWO_ROWS, ["o", "gn"],
     ),
     "o of k, from registers": (
-        "fused_delta.cu", "acc = __fadd_rn(acc, __fmul_rn(s[i + e], out[e]));",
-        "acc = __fadd_rn(acc, __fmul_rn(s[i + e], each[e]));", OWN, ["o", "gn"],
+        "fused_delta.cu", "made[e + i] = __fmul_rn(cell, wanted[i]);",
+        "made[e + i] = __fmul_rn(cell, by[i]);", OWN, ["o", "gn"],
     ),
     "the state of one column everywhere": (
-        "fused_delta.cu", "s[(long long)i * value_width + j] = column.cell[i * PITCH];",
-        "s[(long long)i * value_width + j] = room.cells[i * PITCH];", TWO_ROWS, ["s"],
+        "fused_delta.cu", "s[(long long)i * value_width + j] = cell[i * tile];",
+        "s[(long long)i * value_width + j] = room.cells[i * tile];", TWO_ROWS, ["s"],
     ),
-    "the registers of the first warp are not kept": (
-        "fused_delta.cu", "if (own && threadIdx.x < 32) column.store", "if (false) column.store",
+    "the registers of one lane of two are not kept": (
+        "fused_delta.cu", "if (own) cells.store", "if (own && OwnCells::row() == 0) cells.store",
         OWN, ["s"],
     ),
-    "the last rows of S left out": (
-        "fused_delta.cu", "acc = __fadd_rn(acc, UPDATE ? update(i) : recall(i));",
-        "acc = __fadd_rn(acc, UPDATE ? update(i) : recall(i) * 0.0f);", TWO_ROWS, FOLLOWS,
+    "the other lane's rows first": (
+        "fused_delta.cu", "acc, turn + threadIdx.x % DELTA_LANES);",
+        "acc, 16 - turn + threadIdx.x % DELTA_LANES);", OWN, FOLLOWS,
+    ),
+    "a tile left out": (
+        "fused_delta.cu", "from < value_width; from += tile)", "from < tile; from += tile)",
+        Shape(1, 3, 16, 130), ["o", "gn", "s"],
     ),
     "the norm by its weight first": (
         "fused_delta.cu", "normed(room.o[at], room.r[m], by)", "normed(room.o[at], by, room.r[m])",
         TWO_ROWS, ["gn"],
     ),
     "the gate of the first row": (
-        "fused_delta.cu", "any_silu(z[((long long)m * heads + h) * wide + j], variants)",
-        "any_silu(z[(long long)h * wide + j], variants)", TWO_ROWS, ["gn"],
+        "fused_delta.cu", "from = z + ((long long)m * gridDim.x + blockIdx.x) * value_width;",
+        "from = z + (long long)blockIdx.x * value_width;", TWO_ROWS, ["gn"],
     ),
 }  # fmt: skip
 
@@ -253,9 +257,10 @@ def test_red_a_fault_in_what_both_forms_share_is_seen_by_the_twins() -> None:
 
 # The text before a barrier that is left out, and after it.
 BARRIERS = {
-    "before the columns": ("    copy_wait<0>();\n", "    if (threadIdx.x < width && tile == 128)"),
-    "after the columns": ("key_width, value_width);\n", "  }\n}\n\n// --- S in registers"),
-    "before the registers": ("  if (own) {\n", "    own_column(column, room, rows);"),
+    "before the columns": ("value_width, tile);\n", "    if (threadIdx.x < width) column"),
+    "after the columns": ("value_width, tile);\n", "  }\n}\n\n// --- S in registers"),
+    "before the registers": ("  if (own) {\n", "    own_cells(cells, room, rows);"),
+    "after the registers": ("    own_cells(cells, room, rows);\n", "  } else {"),
     "before the roots": ("[j] = value;\n    }\n  }\n", "}\n\n// The norm's r of every row"),
 }
 

@@ -4,6 +4,7 @@ the share of a block."""
 from __future__ import annotations
 
 from functools import cache
+from itertools import product
 
 import pytest
 
@@ -86,6 +87,7 @@ def test_a_tile_changes_no_bit(tile: int, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(row_shapes, "ALONE_TILE", 2 * tile)
     monkeypatch.setattr(row_shapes, "F32_TILE", min(tile, 32))
     seen = set()
+    monkeypatch.setattr(row_shapes, "FEW_MOST", 0)
     for across, warps in ((1, 3), (2, 4), (3, 3)):
         monkeypatch.setattr(row_shapes, "_across", lambda *_, across=across: across)
         monkeypatch.setattr(row_shapes, "WARPS", warps)
@@ -104,6 +106,24 @@ def test_a_tile_changes_no_bit(tile: int, monkeypatch: pytest.MonkeyPatch) -> No
 def _shape_of(shape: Shape, tuning: Tuning) -> row_shapes.RowShape:
     given = {"norm": shape.norm, "pairs": shape.end == "act"}
     return tuning.project(shape.q4, shape.f32, shape.cols, 0, **given)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_few_rows_have_the_bytes_of_the_ops(schedule: str) -> None:
+    """fused_project_few, a block with one warp or with all of them."""
+    device, seen = backend(schedule), set()
+    for processors, shape in product((2, 3, 132), SHAPES):
+        found = _shape_of(shape, Tuning(processors=processors))
+        if not found.few:
+            assert shape.f32 or shape.cols > 16_000
+            continue
+        seen.add(found.across)
+        for mask in MASKS if shape.cols < 200 else MASKS[:3]:
+            device.counts.clear()
+            assert compared(device, shape, mask, tuning=Tuning(processors=processors)) == []
+            assert "fused_project_few" in device.counts
+            assert "fused_project" not in device.counts
+    assert {1, row_shapes.FEW_WARPS} <= seen
 
 
 def test_rows_too_long_for_a_launch_go_op_by_op() -> None:
@@ -166,8 +186,8 @@ FAULTS: dict[str, tuple[Change, Shape, str, list[str]]] = {
         ("q4_row.cuh", "__fadd_rn(base, acc)", "__fadd_rn(0.0f, acc)"),
         TOTAL, "", ["total"],
     ),
-    "the first f32 column left out": (
-        ("f32_row.cuh", "a : __fmul_rn(a, x[from + at])", "a : __fmul_rn(a, x[from])"),
+    "the first f32 weight for all": (
+        ("route.cuh", "copy_4(target, source)", "copy_4(target, from + (long long)row * cols)"),
         Shape(51, (), (2,), norm=False), "", ["out0"],
     ),
     "the normed row of another block": (

@@ -4,7 +4,8 @@ replayed; nothing of them goes op by op; what is launched to overlap waits."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -102,12 +103,10 @@ def launched(preset: str, plan: Plan | None = None, tier: str = "exact") -> Mapp
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("preset", LAUNCHED)
 def test_nothing_of_a_fused_step_goes_op_by_op(preset: str, tier: str) -> None:
-    other = {"fused_project": "fused_project_fma_zero_point"} if tier == "fast" else {}
-    parts = "split_keys" in TIERS[tier]
-    if parts:
-        other |= {f"attention_{kv}": f"attention_{kv}_split_keys" for kv in ("int8", "f32")}
+    other = {}
+    if "split_keys" in TIERS[tier]:
+        other = {f"attention_{kv}": f"attention_{kv}_split_keys" for kv in ("int8", "f32")}
     wanted = {other.get(name, name) for name in LAUNCHED[preset]}
-    wanted |= {"attention_combine"} if parts else set()
     assert set(launched(preset, tier=tier)) == wanted
 
 
@@ -230,6 +229,60 @@ def test_what_overlaps_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     names = overlapping(monkeypatch)
     assert names >= {"fused_heads_int8", "fused_heads_f32", "fused_project", "sigmoid_gate"}
     assert [said for name in sorted(names) if (said := hasty(name, all_sources()))] == []
+
+
+# Until they have waited these read weights alone.
+WEIGHTS_ALONE = {"fused_project", "fused_project_few", "q4_matvec_rows"}
+
+
+def too_early(launches: Sequence[tuple[str, bool]], sources: Mapping[str, str]) -> set[str]:
+    """Of launches (kernel, whether it may overlap), those that a kernel which waits last lets start
+    and that may read more than weights until they have waited."""
+    texts = {name: sources[f"{name}.cu"] for name, _ in launches if f"{name}.cu" in sources}
+    hurried = {
+        name
+        for name, text in texts.items()
+        if -1 < text.find("let_next_start();") < text.find("wait_for_previous();")
+    }
+    return {after for (name, _), (after, overlaps) in pairwise(launches)
+            if name in hurried and overlaps and after not in WEIGHTS_ALONE}  # fmt: skip
+
+
+def in_order(monkeypatch: pytest.MonkeyPatch, tier: str) -> list[tuple[str, bool]]:
+    """The launches of a step of one row, then of two."""
+    seen: list[tuple[str, bool]] = []
+    real = EmuBackend.launch
+
+    def noted(
+        self: EmuBackend, kernel: str, *given: Any, overlap: bool = False, **more: Any
+    ) -> None:
+        seen.append((kernel, overlap))
+        real(self, kernel, *given, overlap=overlap, **more)
+
+    monkeypatch.setattr(EmuBackend, "launch", noted)
+    engine = engine_of(TIERS[tier], graph="off")
+    engine.load(model_of("hybrid-tiny"), 4)
+    engine.step(1, None)
+    engine.step_rows([1, 2], None)
+    return seen
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_what_starts_before_a_wait_reads_weights_alone(
+    monkeypatch: pytest.MonkeyPatch, tier: str
+) -> None:
+    seen = in_order(monkeypatch, tier)
+    assert [name for name, _ in seen].count("sigmoid_gate") >= 2
+    assert too_early(seen, all_sources()) == set()
+
+
+def test_red_a_launch_that_reads_more_starts_before_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    sources, seen = all_sources(), in_order(monkeypatch, "exact")
+    old = "  wait_for_previous();\n  let_next_start();\n"
+    text = sources["fused_heads_f32.cu"]
+    assert text.count(old) == 1
+    new = text.replace(old, "  let_next_start();\n  wait_for_previous();\n")
+    assert too_early(seen, {**sources, "fused_heads_f32.cu": new}) == {"attention_f32_scores"}
 
 
 @pytest.mark.parametrize(

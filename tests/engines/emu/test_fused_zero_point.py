@@ -102,18 +102,20 @@ def test_zero_point_is_its_definition(kind: str, schedule: str) -> None:
         device.counts.clear()
         found = by_launch(device, SHAPE, given, mask)["out0"]
         assert found.tobytes() == ref.tobytes(), (found, ref)
-        assert list(device.counts) == ["fused_project_fma_zero_point"]
+        assert list(device.counts) == ["fused_project"]
         assert by_ops(device, SHAPE, given, mask)["out0"].tobytes() == ref.tobytes()
 
 
-def test_zero_point_without_fma_goes_op_by_op() -> None:
-    device = runner("ascending").backend
-    given = data(SHAPE)
-    mask = variant_mask(["zero_point"])
-    device.counts.clear()
-    dut = by_launch(device, SHAPE, given, mask)
-    assert not [name for name in device.counts if name.startswith("fused")]
-    assert dut["out0"].tobytes() == by_ops(device, SHAPE, given, mask)["out0"].tobytes()
+@pytest.mark.parametrize("also", [[], ["unpaired"], ["split_k"]])
+@pytest.mark.parametrize("kind", KINDS)
+def test_zero_point_without_fma_has_the_bytes_of_the_ops(kind: str, also: list[str]) -> None:
+    device, given = runner("ascending").backend, adversarial(kind)
+    mask = variant_mask(["zero_point", *also])
+    with np.errstate(all="ignore"):
+        device.counts.clear()
+        dut = by_launch(device, SHAPE, given, mask)
+        assert list(device.counts) == ["fused_project"]
+        assert dut["out0"].tobytes() == by_ops(device, SHAPE, given, mask)["out0"].tobytes()
 
 
 FAULTS = {

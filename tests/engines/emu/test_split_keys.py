@@ -10,10 +10,9 @@ import pytest
 
 from parity.protocol import EngineSettings
 from parity.variants import variant_mask
+from parity_cuda import ops
 from parity_cuda.emu_backend import EmuBackend
-from parity_cuda.ops import Ops, scratch_width, shared_out
 from parity_cuda.sources import kernel_sources
-from parity_cuda.tuning import Tuning
 from tests.engines.cuda.op_runner import OpRunner
 from tests.engines.cuda.shape_cases import Named, attention, check_shape, odd_scores, scored, unseen
 from tests.engines.cuda.test_ops_emu import SCHEDULES, SHARED, runner
@@ -44,14 +43,6 @@ def cases(int8: bool) -> Iterator[Named]:
 CASES = [case for int8 in (True, False) for case in cases(int8)]
 
 
-def made(processors: int, schedule: str, sources: dict[str, str] | None = None) -> OpRunner:
-    """Grids of a device with so many processors."""
-    backend = EmuBackend(EngineSettings(options=SCHEDULES[schedule]), sources)
-    found = OpRunner(backend, f"{processors} processors")
-    found.ops = Ops(backend, Tuning(processors=processors))
-    return found
-
-
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]} {case[1]}")
 def test_parts_have_the_twins_bytes(case: Named) -> None:
     for schedule in SCHEDULES:
@@ -60,9 +51,11 @@ def test_parts_have_the_twins_bytes(case: Named) -> None:
     check_shape(case, lambda *a: run(*a, LIBRARY), LIBRARY)
 
 
-@pytest.mark.parametrize("processors", [1, 3, 132])
-def test_no_grid_changes_a_bit(processors: int) -> None:
-    run = made(processors, "shuffled 3").run_for
+@pytest.mark.parametrize("warps", [1, 3, 16])
+def test_no_number_of_warps_changes_a_bit(warps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So many parts at once, the rest in more rounds."""
+    monkeypatch.setattr(ops, "PART_WARPS", (warps, warps))
+    run = runner("shuffled 3").run_for
     for case in CASES[:8]:
         check_shape(case, lambda *a: run(*a, SPLIT), SPLIT)
 
@@ -91,57 +84,44 @@ def test_a_cut_is_an_order_of_its_own() -> None:
         assert both.tobytes() == found["split_keys"].tobytes()
 
 
-@pytest.mark.parametrize(("keys", "hd"), [(1, 5), (128, 128), (129, 128), (1000, 96), (16384, 256)])
-def test_scratch_is_shared_out_whole(keys: int, hd: int) -> None:
-    """Room for every score and every sum; nothing of it twice."""
-    width, parts = scratch_width(keys, hd, SPLIT), -(-keys // 128)
-    scratch = np.zeros((2, 3, width), np.float32)
-    scores, sums = shared_out(scratch, hd, SPLIT)
-    assert scores.shape[2] * 32 // 33 == 128 * parts >= keys
-    assert sums is not None
-    assert sums.shape[2] == parts * (hd + -(-hd // 32))
-    assert scores.size + sums.size == scratch.size
-    assert not np.shares_memory(scores, sums)
-    assert shared_out(scratch, hd, 0) == (scratch, None)
-
-
 # --- planted faults -------------------------------------------------------------------------------
 
 PARTS = "attention_parts.cuh"
 FAULTS = {
-    "the last part left out": (
-        "begin + e < there ? *acc_of", "begin + e + 1 < there ? *acc_of",
-    ),
+    "the last part left out": (PARTS, "min(warps, parts - begin)", "min(warps, parts - begin - 1)"),
     "parts from the last to the first": (
-        "? *acc_of :", "? acc_of[(there - 1 - 2 * (begin + e)) * sums.hd] :",
+        PARTS, "memory.sums[turn][each][lane]",
+        "memory.sums[turn][min(warps, parts - begin) - 1 - each][lane]",
     ),
-    "l of the part before": ("own, e))", "own, max(0, e - 1)))"),
+    "l of the part before": (
+        PARTS, "memory.sums[turn][each][DIMS]", "memory.sums[turn][max(0, each - 1)][DIMS]",
+    ),
     "the maximum of the first part alone": (
-        "known_top(own, own + score_room(wide), seen)",
-        "known_top(own, own + score_room(wide), min(seen, PART))",
+        PARTS, "known_top(scores, peaks, job.keys)",
+        "known_top(scores, peaks, min(job.keys, PART))",
     ),
-    "the newest key's value left out": ("if (t >= seen ||", "if (t + 1 >= seen ||"),
-    "scores of the part before": ("* wide + begin + t]", "* wide + max(0, begin - PART) + t]"),
-    "a head of the group left out": (
-        "h + e < group && first", "h + e < group - (group > 8) && first",
+    "the newest key's value left out": (
+        "attention_f32.cu", "begin + i < job.keys &&", "begin + i + 1 < job.keys &&",
     ),
-    "sums of the first row for all": (
-        "((long long)row * heads + h) * parts", "(long long)h * parts",
+    "scores of the part before": (
+        PARTS, "= part * PART + threadIdx.x", "= max(0, part - 1) * PART + threadIdx.x",
+    ),
+    "weights of 32 keys for the next": (PARTS, "add_chunk(sums, mine, keys, chunk, at)",
+                                        "add_chunk(sums, mine, keys, chunk, at / 2)"),
+    "scores of the first row for all": (
+        PARTS, "(long long)blockIdx.z * heads + h;", "(long long)h;",
     ),
 }  # fmt: skip
 
 
-def planted(old: str, new: str, schedule: str) -> OpRunner:
+def planted(file: str, old: str, new: str, schedule: str) -> OpRunner:
     """Attention by parts with one text changed."""
     sources = kernel_sources()
-    assert sources[PARTS].count(old) == 1, sources[PARTS].count(old)
-    sources[PARTS] = sources[PARTS].replace(old, new)
+    assert sources[file].count(old) == 1, sources[file].count(old)
+    sources[file] = sources[file].replace(old, new)
     kept = {name: text for name, text in sources.items() if name in SHARED}
-    head, *kernels = sources["attention_f32.cu"].split('extern "C"')
-    needed = [each for each in kernels if "_scores(" in each or "_split_keys(" in each]
-    kept["attention_combine.cu"] = sources["attention_combine.cu"]
-    kept["attention_f32.cu"] = 'extern "C"'.join([head, *needed])
-    return made(132, schedule, kept)
+    kept["attention_f32.cu"] = sources["attention_f32.cu"]
+    return OpRunner(EmuBackend(EngineSettings(options=SCHEDULES[schedule]), kept), "planted")
 
 
 def first_wrong(run: OpRunner) -> str:
@@ -159,8 +139,15 @@ def test_red_a_part(fault: str) -> None:
     assert first_wrong(planted(*FAULTS[fault], "shuffled 3")).startswith("attention_f32[")
 
 
-def test_red_weights_that_are_not_waited_for() -> None:
-    made_weights = "    weigh_part<Keys>(memory, scale, here, variants);\n"
-    texts = (f"{made_weights}    __syncthreads();\n", made_weights)
+RACES = {
+    "weights": ("      weigh_part(mine, job, keys, top, part);\n      __syncwarp();\n",
+                "      weigh_part(mine, job, keys, top, part);\n"),
+    "sums of parts": ("    __syncthreads();\n    if (warp == 0) {", "    if (warp == 0) {"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("race", RACES)
+def test_red_what_is_not_waited_for(race: str) -> None:
+    texts = (PARTS, *RACES[race])
     seen = {schedule for schedule in SCHEDULES if first_wrong(planted(*texts, schedule))}
     assert seen, "no schedule shows the race"

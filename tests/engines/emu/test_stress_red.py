@@ -101,7 +101,6 @@ def sources() -> dict[str, str]:
     # What the cases of the planted kernels launch besides them.
     kept |= {
         "attention_f32.cu",
-        "attention_combine.cu",
         "q4_matvec.cu",
         "rmsnorm.cu",
         "norm_tree.cu",
