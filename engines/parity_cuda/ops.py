@@ -230,7 +230,7 @@ class Ops:
         """Weights and sums of each part, then of the parts, over the scores of that launch."""
         (rows, heads, hd), wide = out.shape, scratch.shape[2]
         grid, (few, most) = (_over(hd, DIMS), heads, rows), PART_WARPS
-        warps = few if wide <= 2 * few * PART_KEYS else most
+        warps = few if wide <= few * PART_KEYS else most
         shared = ALONE if int(np.prod(grid)) <= self.tuning.processors else 0
         args = [out, *given, scratch, _int(wide), _int(_groups(heads, k)), _int(hd)]
         self.backend.launch(kernel, grid, WARP * warps, args, shared=shared, overlap=True)

@@ -34,6 +34,7 @@ KERNELS_ALONE = {
     "experts",  # the same of their gate and up
     "down",  # the same of their down
     "heads",  # the same of headnorm, rope and quant8
+    "cos_sin",  # two of elementary at once; tests/engines/cuda/test_elementary_emu.py compares them
     "overlap",  # when a launch begins
     "f32_many",  # sums of f32_matvec for many rows
     "f32_rows",  # how the work of f32_matvec and expert_f32_matvec is shared out

@@ -121,7 +121,7 @@ struct RowLoads {
   const unsigned short* d;
 
   __device__ __forceinline__ RowLoads(const RowPlan<N>& plan, int place)
-      : p(plan), own(place), left(0), usual(0x7fffffff) {
+      : p(plan), own(place), left(0), usual(0x7fffffff), qs(plan.matrix[0].qs), d(plan.matrix[0].d) {
     walk.begin(p, own, p.from);
   }
 
