@@ -150,8 +150,8 @@ struct Anew {
 
 // Gate, up, act and int16 of each rank whose expert was not the one guessed, by the whole block: a lane
 // an element. The first block writes them.
-__device__ __forceinline__ void make_acts(const DownRoom& room, const Anew& of) {
-  const int lane = threadIdx.x % 32, nb = of.m.nb, variants = of.m.variants & ~FOLD_P;
+__device__ __forceinline__ void make_acts(const DownRoom& room, const Anew& of, int variants) {
+  const int lane = threadIdx.x % 32, nb = of.m.nb;
 #pragma unroll 1
   for (int r = 0; r < room.ranks; ++r) {
     if (room.ids[r] == room.guess[r]) continue;
@@ -164,7 +164,7 @@ __device__ __forceinline__ void make_acts(const DownRoom& room, const Anew& of) 
       for (int k = 0; k < 2; ++k)
         value[k] = anew_row((k ? of.m.up_qs : of.m.gate_qs) + row * 16,
                             (k ? of.m.up_d : of.m.gate_d) + row, of.in16, 16, of.in16_scale, nb,
-                            0.0f, variants);
+                            0.0f, variants & ~FOLD_P);
       const float act = __fmul_rn(any_silu(value[0], variants), value[1]);
       float s;
       ((short*)(room.input + at * INPUT_PITCH))[lane] = quantised16(act, s, variants);
@@ -176,11 +176,12 @@ __device__ __forceinline__ void make_acts(const DownRoom& room, const Anew& of) 
   }
 }
 
-// Those, and down of all ranks. Not inlined: it is rare, and would take registers from what is not.
+// Those, and down of all ranks. Not inlined: it is rare, and would take registers from what is not. The
+// mask is no field of `of`: in memory the compiler would not know it where it is a constant.
 __device__ __noinline__ void make_anew(void* memory, int tile, int ranks, int experts,
-                                       const Anew& of) {
+                                       const Anew& of, int variants) {
   const DownRoom room(memory, tile, of.m.inter / 32, ranks, experts);
-  make_acts(room, of);
+  make_acts(room, of, variants);
   __syncthreads();
 #pragma unroll 1
   for (int i = threadIdx.x; i < room.ranks * of.rows.height; i += blockDim.x) {
@@ -188,7 +189,7 @@ __device__ __noinline__ void make_anew(void* memory, int tile, int ranks, int ex
     const long long from = ((long long)room.ids[r] * of.rows.hidden + row) * room.nb;
     const float sum = anew_row(of.rows.qs + from * 16, of.rows.d + from,
                                room.input + at * INPUT_PITCH, INPUT_PITCH, room.scales + at, room.nb,
-                               room.probs[r], of.m.variants);
+                               room.probs[r], variants);
     room.sums[r * room.tile + row - of.rows.first] = sum;
     of.down[(long long)r * of.rows.hidden + row] = sum;
   }

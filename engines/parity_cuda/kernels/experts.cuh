@@ -56,8 +56,13 @@ struct ActRoom {
 
   __device__ int steps() const { return (nb + 31) / 32 * (WARP_ROWS / STEP_ROWS); }
 
+  // Whether a lane has a block of its own in a step.
+  __device__ bool there(int step) const {
+    return step / (WARP_ROWS / STEP_ROWS) * 32 + (int)threadIdx.x % 32 < nb;
+  }
+
   // The first unit of a step that is this lane's, counted from the warp's first; its next rows' are nb
-  // apart. What is not there is the last block once more.
+  // apart. For what is not there the last block, which such a lane reads and never writes.
   __device__ int unit(int step) const {
     const int b = step / (WARP_ROWS / STEP_ROWS) * 32 + (int)threadIdx.x % 32;
     return step % (WARP_ROWS / STEP_ROWS) * STEP_ROWS * nb + min(b, nb - 1);
@@ -75,9 +80,10 @@ struct ActRoom {
 #pragma unroll 1
     for (int step = 0; step < steps(); ++step) {
       const int first = unit(step);
+      if (there(step))
 #pragma unroll
-      for (int s = 0; s < STEP_ROWS; ++s)
-        copy_16(qs + (own + first + s * nb) * 16, from + (long long)(first + s * nb) * 16);
+        for (int s = 0; s < STEP_ROWS; ++s)
+          copy_16(qs + (own + first + s * nb) * 16, from + (long long)(first + s * nb) * 16);
       copy_commit();
     }
   }
@@ -95,8 +101,9 @@ struct ActRoom {
       const int at = own * nb + first + s * nb;
       term[s] = block_term(x, ((const uint4*)qs)[at], d[at], s_a, flip, variants);
     }
+    if (there(step))
 #pragma unroll
-    for (int s = 0; s < STEP_ROWS; ++s) terms[(row + s) * stride + b] = term[s];
+      for (int s = 0; s < STEP_ROWS; ++s) terms[(row + s) * stride + b] = term[s];
   }
 
   // The chains, swiglu and int16, after the block's barrier; sums: 2 * ACT_TILE floats of shared memory.

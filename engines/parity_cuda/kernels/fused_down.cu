@@ -112,7 +112,8 @@ extern "C" __global__ void __launch_bounds__(288, 2) fused_down(float* x, float*
     const ActMatrices m = {gate_qs, up_qs, gate_d, up_d, inter, hidden / 32, variants};
     make_anew(shared_words, tile, ranks, experts,
               {m, {gate, up, act, nullptr, nullptr}, down, (const int*)in16, in16_scale,
-               {qs, d, first, height, hidden}});
+               {qs, d, first, height, hidden}},
+              variants);
   }
   // step 3: by rank, the shared expert's, the residual
   if (me < height) {

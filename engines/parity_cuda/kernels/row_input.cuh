@@ -98,7 +98,8 @@ struct RowInput {
   }
 
   __device__ __forceinline__ void mark(const Eight& x, int unit) const {
-    if (!x.fits()) unfit[row_flag(unit / 128)] = 1;
+    // atomic: other threads may mark the same group
+    if (!x.fits()) atomicExch(unfit + row_flag(unit / 128), 1u);
   }
 
   __device__ __forceinline__ void put_squares(const Eight& x, int unit, bool tree) const {

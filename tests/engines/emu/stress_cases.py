@@ -337,16 +337,18 @@ def _moe_run(shape: moe_cases.Shape, masks: moe_cases.Masks) -> Any:
 
 
 PROJECTED = tuple(shape for shape in project_cases.SHAPES if shape.cols < 700)
+FEW = project_cases.Shape(96, (5, 5), end="act")  # of all that a launch does, a little
 
 
 def _projects() -> Iterator[Case]:
-    masks = KERNELS["fused_project"].masks()
-    for at, mask in enumerate(masks):
-        for shape in PROJECTED if mask == 0 else (PROJECTED[at % len(PROJECTED)],):
-            for processors in (1, 2) if mask == 0 else (1 + at % 2,):  # 2: fused_project_few
-                name = f"{shape} | {mask:#x} | {processors}"
-                run = _project_run(shape, mask, Tuning(processors=processors))
-                yield Case("fused_project", name, 0, run)
+    for at, mask in enumerate(KERNELS["fused_project"].masks()):
+        shape = PROJECTED[at % len(PROJECTED)]
+        # fused_project_few: Q4_0 alone on two processors
+        some = ((shape, 2 if shape.f32 else 1), (FEW, 2))
+        for shape, processors in some if mask else product(PROJECTED, (1, 2)):
+            name = f"{shape} | {mask:#x} | {processors}"
+            run = _project_run(shape, mask, Tuning(processors=processors))
+            yield Case("fused_project", name, 0, run)
 
 
 def _project_run(shape: project_cases.Shape, mask: int, tuning: Tuning) -> Any:
