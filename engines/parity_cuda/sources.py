@@ -55,13 +55,11 @@ class Kernel:
     mask: int | None = None
 
 
-def kernels_of(
-    sources: Mapping[str, str], endings: str | tuple[str, ...] = ".cu"
-) -> dict[str, Kernel]:
-    """Every kernel of the files with these endings, by its name. Those of a .cuh are for engines of
+def kernels_of(sources: Mapping[str, str], ending: str = ".cu") -> dict[str, Kernel]:
+    """Every kernel of the files with this ending, by its name. Those of a .cuh are for engines of
     other projects."""
     found: dict[str, Kernel] = {}
-    for file in (name for name in sources if name.endswith(endings)):
+    for file in (name for name in sources if name.endswith(ending)):
         code = _NO_CODE.sub("", sources[file])
         found |= {name: Kernel(file) for name in _MACRO.findall(code)}
         for kernel in _KERNEL.finditer(code):
@@ -109,7 +107,7 @@ def source_of(kernel: str) -> str:
 
 @cache
 def _kernels() -> Mapping[str, Kernel]:
-    return kernels_of(kernel_sources(), (".cu", ".cuh"))
+    return kernels_of(kernel_sources(), ".cuh") | kernels_of(kernel_sources())
 
 
 def sources_digest(sources: Mapping[str, str]) -> str:
