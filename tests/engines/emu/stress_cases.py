@@ -311,20 +311,19 @@ def _delta_run(shape: delta_cases.Shape, mask: int) -> Any:
     return run
 
 
-# One that is shared, one whose experts are made anew, one that guesses nothing.
+# One that is shared, one whose experts are made anew, one of one rank.
 MOE = (
     moe_cases.Shape(3, 2, 32, 64, shared=True),
     moe_cases.Shape(5, 3, 32, 32, "near"),
-    moe_cases.Shape(4, 1, 64, 32, guess=False),
+    moe_cases.Shape(4, 1, 64, 32),
 )
 
 
 def _moe() -> Iterator[Case]:
     masks = [KERNELS[f"fused_{launch}"].masks() for launch in ("route", "experts", "down")]
     for at in range(max(map(len, masks))):
-        shape, each = MOE[at % len(MOE)], moe_cases.Masks(*(few[at % len(few)] for few in masks))
-        if each.route & moe_cases.ROUTER_TREE:
-            shape = replace(shape, guess=False)
+        each = moe_cases.Masks(*(few[at % len(few)] for few in masks))
+        shape = replace(MOE[at % len(MOE)], guess=not each.route & moe_cases.ROUTER_TREE)
         yield Case("fused_experts", f"{shape} | {each}", 0, _moe_run(shape, each))
 
 
