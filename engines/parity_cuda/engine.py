@@ -64,7 +64,7 @@ class DeviceEngine:
 
     def describe(self) -> Mapping[str, str]:
         """Device, driver, compiler, options, digests of the kernels' texts and of their compiled
-        code; the mask, which is asked of code that serves all variants; emulated or not."""
+        code; the mask, which a tier's code knows and other code is asked for; emulated or not."""
         return {**self.backend.info(), MASK: f"{variant_mask(self.settings.variants):04x}"}
 
     def room(self) -> Room:

@@ -24,7 +24,7 @@ from parity.families import dumped_fields
 from parity.fnv import BASES, fnv1a64_array
 from parity.model.model import synthetic
 from parity.protocol import EngineSettings, Plan
-from parity.variants import TIERS, variant_mask
+from parity.variants import TIERS
 from parity_cuda.digests import PART, RESULT, launch_digests, make_table, zeros
 from parity_cuda.engine import CudaEngine
 from parity_cuda.graph import Graphs
@@ -123,7 +123,7 @@ def wall_us(step: Callable[[], object]) -> float:
 
 @dataclass(frozen=True)
 class Way:
-    """How steps of one row are launched, and the tier."""
+    """How steps of one row are launched, and the tier of the engine that takes them."""
 
     tier: str
     fuse: bool
@@ -138,7 +138,6 @@ class Way:
         backend = engine.backend
         backend.fuse = self.fuse
         backend._programmatic = engine.programmatic if self.overlap else "not asked for"
-        engine._decoder.variants = variant_mask(TIERS[self.tier])
         engine._graphs = Graphs(backend, engine._arena)
 
 
@@ -166,10 +165,18 @@ def token_bytes(engine: Any) -> int:
 
 def steps(name: str, ways: Sequence[Way]) -> dict[str, float]:
     """Microseconds of a decode step at position CONTEXT, by what is done."""
+    found: dict[str, float] = {}
+    for tier in dict.fromkeys(way.tier for way in ways):
+        found |= tier_steps(name, tier, [way for way in ways if way.tier == tier])
+    return found
+
+
+def tier_steps(name: str, tier: str, ways: Sequence[Way]) -> dict[str, float]:
+    """The same of ways of one tier, by an engine of it: its kernels are compiled for its mask."""
     model = synthetic(name, 7)
     plan = Plan(dumped_fields(model.config))
     found: dict[str, float] = {}
-    engine: Any = CudaEngine(EngineSettings())
+    engine: Any = CudaEngine(EngineSettings(tier, TIERS[tier]))
     engine.programmatic = engine.backend._programmatic
     engine.load(model, CONTEXT + 2 + len(ways) * 2 * (5 + STEPS))
     fill_rows(engine)

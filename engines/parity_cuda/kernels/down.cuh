@@ -25,7 +25,7 @@ struct DownRoom {
     ids = guess + ranks;
   }
 
-  // The rows' sums, blocks ascending, also to `out`: a warp a rank, a lane a row (tile is at most 32).
+  // The rows' sums, blocks ascending, also to `out`: a warp a rank, a lane a row (tile is at most 16).
   // The terms and, under fold_p, the probabilities are there.
   __device__ void add_up(float* out, int first, int height, int hidden, int variants) const {
     const int row = threadIdx.x % 32;
@@ -177,7 +177,7 @@ __device__ __forceinline__ void make_acts(const DownRoom& room, const Anew& of, 
 }
 
 // Those, and down of all ranks. Not inlined: it is rare, and would take registers from what is not. The
-// mask is no field of `of`: in memory the compiler would not know it where it is a constant.
+// mask is an argument: in memory the compiler would not know it where it is a constant.
 __device__ __noinline__ void make_anew(void* memory, int tile, int ranks, int experts,
                                        const Anew& of, int variants) {
   const DownRoom room(memory, tile, of.m.inter / 32, ranks, experts);

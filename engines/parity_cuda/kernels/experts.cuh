@@ -14,7 +14,7 @@
 struct ActMatrices {
   const unsigned char *gate_qs, *up_qs;
   const unsigned short *gate_d, *up_d;
-  int inter, nb, variants;
+  int inter, nb;
 };
 
 struct ActOut {

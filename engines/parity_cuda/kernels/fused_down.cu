@@ -109,7 +109,7 @@ extern "C" __global__ void __launch_bounds__(288, 2) fused_down(float* x, float*
   if (makes) room.add_up(down, first, height, hidden, variants);
   __syncthreads();
   if (!shared_right[0]) {
-    const ActMatrices m = {gate_qs, up_qs, gate_d, up_d, inter, hidden / 32, variants};
+    const ActMatrices m = {gate_qs, up_qs, gate_d, up_d, inter, hidden / 32};
     make_anew(shared_words, tile, ranks, experts,
               {m, {gate, up, act, nullptr, nullptr}, down, (const int*)in16, in16_scale,
                {qs, d, first, height, hidden}},

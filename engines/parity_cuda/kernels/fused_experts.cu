@@ -57,7 +57,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) fused_experts(float* gate, 
   guess_experts(room.ids, room.keys, guess, experts, ranks);
   copy_wait<0>();
   __syncthreads();
-  room.ask({gate_qs, up_qs, gate_d, up_d, inter, nb, variants}, room.ids[rank], tile);
+  room.ask({gate_qs, up_qs, gate_d, up_d, inter, nb}, room.ids[rank], tile);
   let_next_start();  // its weights come after these
   const int steps = room.steps();
 #pragma unroll 1

@@ -14,6 +14,7 @@ import pytest
 from parity_cpu.ops import elementary, elementary_tables
 from parity_cpu.ops.elementary import ELEMENTARY, map_elementary
 from parity_cuda.emu import EmuModule, Schedule, build_module
+from tests.engines.header_digest import planted
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 KERNELS = Path(__file__).parents[3] / "engines" / "parity_cuda" / "kernels"
@@ -154,11 +155,9 @@ PLANTED = [
 
 @pytest.mark.parametrize(("name", "text", "fault", "points"), PLANTED)
 def test_red_planted_fault(name: str, text: str, fault: str, points: list[str]) -> None:
-    texts = sources()
-    assert texts["elementary.cuh"].count(text) == 1
-    texts["elementary.cuh"] = texts["elementary.cuh"].replace(text, fault)
+    faulty = build(planted(sources(), text, fault))
     x, y = golden(name)
-    assert words(x[bits_by_emu(build(texts), name, x) != y]) == points
+    assert words(x[bits_by_emu(faulty, name, x) != y]) == points
 
 
 # --- cosine and sine together (cos_sin.cuh) -------------------------------------------------------
@@ -214,17 +213,16 @@ TOGETHER_FAULTS = [
     ("cosf", "if (ax >= UCRT_SIN_HUGE) return cos_sin_apart(x);", "", ["7f800000"]),
     ("sinf", "n = 0, r = a;", "n = 2, r = a;", ["3c000000", "3f490fda"]),
     ("cosf", "n = 0, r = a;", "n = 2, r = a;", ["3c000000", "3f490fda"]),
-    ("sinf", "!= (bits >> 31)", "!= 0u", ["bf490fdb", "c0490fdb"]),
+    ("sinf", "& 1) != (bits >> 31);\n  return {", "& 1) != 0u;\n  return {",
+     ["bf490fdb", "c0490fdb"]),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "text", "fault", "points"), TOGETHER_FAULTS)
 def test_red_together(name: str, text: str, fault: str, points: list[str]) -> None:
-    texts = together()
-    assert texts["cos_sin.cuh"].count(text) == 1
-    texts["cos_sin.cuh"] = texts["cos_sin.cuh"].replace(text, fault)
+    faulty = build(planted(together(), text, fault))
     x = np.array([int(point, 16) for point in (*points, "3a000000", "40000000")], np.uint32)
-    assert words(x[bits_by_emu(build(texts), name, x) != bits_by_numba(name, x)]) == points
+    assert words(x[bits_by_emu(faulty, name, x) != bits_by_numba(name, x)]) == points
 
 
 # --- tables and steps ---------------------------------------------------------------------------
